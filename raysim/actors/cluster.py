@@ -253,7 +253,7 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         finally:
             left, liveness.CURRENT = liveness.CURRENT, liveness.Cluster()
             with interrupts.delay_interrupts():
-                # `ray.shutdown` waits for the network. If the cluster is cut off, Ray calls it when Python ends.
+                # Not if the cluster is cut off: `ray.shutdown` would wait for it. Ray calls it when Python ends.
                 if not left.silent:
                     ray.shutdown()
 

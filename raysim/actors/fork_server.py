@@ -37,8 +37,8 @@ SOCKET, LOG = "fork", "fork.log"  # in the server's folder
 BACKLOG = 4096  # requests that wait while the server imports; the kernel may allow fewer
 WITHOUT_RAY = ("raysim.engine.simulation",)  # imports torch
 WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
-# A server with a FOLDER ends FIRST seconds after its start or last connection, or AFTER seconds after its last child,
-# if it has no child then. A run that restarts its hosts connects sooner.
+# A server with a FOLDER ends when it has had no child for some time: FIRST seconds from its start or last connection,
+# or AFTER seconds from the end of its last child. A run that restarts its hosts connects sooner.
 FIRST, AFTER = 60, 5
 ENDING = 2  # seconds that a process may take to end after a signal
 SLOW = 10  # seconds in which a request must arrive after the greeting

@@ -35,7 +35,7 @@ STEP, STEPS = 0.1, 10  # seconds of a wait that signals cannot interrupt, and th
 
 
 class Cluster:
-    """The cluster of this process. raysim knows nothing of a cluster that the user's code has started or joined.
+    """The cluster of this process. raysim cannot watch the processes of one that the user's code started or joined.
 
     Args:
         processes: the processes that the cluster cannot run without; empty if this process did not start the cluster.

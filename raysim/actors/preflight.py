@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # they import torch, which the task on a node does not need
 
 SHARED, TEMPORARY = "/dev/shm", "/tmp"  # an object store is in SHARED, or in TEMPORARY if SHARED is smaller
 LEAST = {TEMPORARY: 256 * MIB, SHARED: 0}
-"""The bytes that each folder needs in addition to the object store, for logs and for objects that it cannot hold."""
+"""The bytes that each folder needs besides the object store: for logs, and for objects that do not fit into it."""
 ROOT = Path(__file__).parents[1]  # raysim's code
 
 
@@ -149,7 +149,7 @@ class Preflight:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Add the nodes that are left out to a ConfigError, which says that the other nodes do not suffice."""
+        """If the other nodes do not suffice, which a ConfigError says, add to it the nodes that are left out."""
         try:
             yield
         except ConfigError as error:

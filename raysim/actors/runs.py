@@ -90,11 +90,12 @@ class RunActor(RemoteRun):
         super().__init__(actor, bool(config.callbacks), [StartStep("starting")])
         self._note_peak = note_peak
         self._patience = takes.patience
-        self._latest = time.monotonic() + takes.patience  # the time by which the actor should have started
+        # The time after which the actor is late; infinite once it has started.
+        self._latest = time.monotonic() + takes.patience
 
     @property
     def late(self) -> bool:
-        """Whether the actor should have started by now."""
+        """Whether the actor has not started in time."""
         return time.monotonic() > self._latest
 
     def _completed(self, sent: tuple[Event, int]) -> Event:
@@ -113,7 +114,7 @@ class RunActor(RemoteRun):
 
 
 def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
-    """Wait for an event, and return the index of its run. Runs without an attempt (None) come first, late runs last."""
+    """Wait for an event, and return its run's index. Runs that have not begun (None) come first, late ones last."""
     if None in attempts:
         return attempts.index(None)
     begun = [attempt for attempt in attempts if attempt is not None]

@@ -24,8 +24,8 @@ class Stalls:
 
     Args:
         nodes: the id of each host's node.
-        patience: the seconds of silence after which a starting run is ended, and a running run's coordinator counts as
-            lost.
+        patience: the seconds after which a run that is still starting, and says nothing, is ended. Later: the seconds
+            after which a coordinator that does not answer counts as lost.
     """
 
     def __init__(self, nodes: Sequence[str], patience: float) -> None:

@@ -184,7 +184,7 @@ class ServerHalf(Half):
     def evaluated(self, server: Server) -> Weights | None:
         """EXCLUSIVE: return the weights to evaluate and to write to model.pt. None uses the server's model.
 
-        Called for each version that is tested or saved, and after any `end_task`. Clients still get the server's model.
+        Called for each version that is tested or saved; `end_task` comes first. Clients still get the server's model.
         """
         return None
 

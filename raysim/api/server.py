@@ -48,7 +48,7 @@ class Server(Stateful):
     def task(self) -> int:
         """The round's task, from 0.
 
-        If clients are at different tasks, it is the index of the accuracy matrix's next row.
+        If clients are at different tasks, it is the index of the accuracy matrix's next row to be measured.
         """
         return self._federation.availability.progress(self.round).task
 

@@ -47,7 +47,7 @@ class AsynchronousUpdates(Stateful):
         methods = {half.name: half.method for half in exchange.halves.values()}
         nbytes = expected_bytes(exchange.server, methods)
         self._timetable = plan_updates(exchange.config, clock, schedule, availability, nbytes)
-        self._tickets: dict[int, Any] = {}  # dispatch number -> the order's ticket, until its reply is used
+        self._tickets: dict[int, Any] = {}  # dispatch number -> the runner's handle for the order, or its reply
         self._sent: dict[int, Delta] = {}  # dispatch number -> the parts of the sent model that `_mix` needs
         self._cohorts: dict[int | None, _Cohort] = {}  # server update -> the dispatches that it uses
         self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
@@ -81,8 +81,8 @@ class AsynchronousUpdates(Stateful):
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.
 
-        Virtual time does not advance. If hosts hold back the sums of a server update, the sums are merged into the
-        reply of this update's first dispatch.
+        Virtual time does not advance. A host keeps its sums until its last client of a server update is done. Such
+        sums are merged into the reply of the update's first dispatch.
         """
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         for update, sums in self._exchange.runner.give_sums().items():

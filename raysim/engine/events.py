@@ -63,7 +63,7 @@ class RoundDone:
     # The dispatches since the last server update; None unless `logging.dispatches`.
     dispatches: Sequence[Dispatched] | None = None
     memory: Sequence[Sequence[int]] | None = None  # how many samples memories hold, [tasks, classes]
-    # Part of the work -> seconds, if `logging.profile`. The seconds of a client's part are summed over clients.
+    # Part of the work -> seconds, if `logging.profile`. Parts named "client: ..." are sums over all clients.
     profile: Mapping[str, float] | None = None
 
 

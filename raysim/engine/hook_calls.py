@@ -25,7 +25,7 @@ class HookCalls:
     """Calls hooks, and checks the module and the half's state after user-defined hooks.
 
     Both are checked on calls 1, 2, 4, 8, ... of a hook, because a check takes as long as a step of a small model. The
-    module is also checked after every call of a hook outside the local loop, every phase and every exchange.
+    module is also checked after every phase and exchange, and after every call of a hook outside the local loop.
 
     Args:
         model: the model. Hooks can change its module.

@@ -71,8 +71,9 @@ class ClientHost:
         self._test: Source | None = None  # the test split, once it is needed
         self._memory = choose_memory(config, self._methods)
         self._evaluates_clients = config.evaluation.model == "local"
-        # The scores of the last evaluate_clients. Keys are (client, phases) or, for the server's model, (-1, version).
-        self._scored: dict[tuple[int, int], Scores] = {}
+        # The scores of the last evaluate_clients. Keys are (client, phases) or, for the server's model, (-1, version),
+        # with the number of tasks so far.
+        self._scored: dict[tuple[int, int, int | None], Scores] = {}
         self._local_bytes = sum(method.local_bytes(self.model) for method in self._methods.values())
         self._shared = Shared(
             model=self.model,
@@ -141,9 +142,10 @@ class ClientHost:
         sent = self.broadcasts["model"]
         earlier, self._scored = self._scored, {}
         by_client: dict[int, Scores] = {}
+        so_far = chunks[0].so_far
         for number, client in self.clients.items():
             weights = client.personalized
-            key = (number, client.phases) if weights else (-1, sent.version)
+            key = (number, client.phases, so_far) if weights else (-1, sent.version, so_far)
             if key not in earlier:
                 self.model.load(Weights(*weights) if weights else sent.value)
                 with locate_errors(f"evaluation of client {number}'s personalized model"):

@@ -49,8 +49,8 @@ class HostedClient(Client):
         self.halves = dict(halves)
         self.calls = calls
         self.exchanges: dict[str, int] = {}  # method -> the number of exchanges since the last phase
-        self.stage = -1  # the first window of the current window's stage
-        self.begun = -1  # the first window of the last phase's stage
+        self.stage = -1  # the stage of the current window, as the index of the stage's first window
+        self.begun = -1  # the stage of the last phase's window, likewise
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
         # For each position in the stream: whether the sample was offered to the memory.

@@ -15,8 +15,8 @@ class Profile:
 
     Args:
         on: whether seconds are measured; otherwise a part costs nothing.
-        device: the device of the model. A part waits for the GPU work that it started, so that the work counts there;
-            this slows the run.
+        device: the device of the model. At its end, a part waits for the GPU work that it started. The work then counts
+            for this part, but the run is slower.
     """
 
     def __init__(self, on: bool, device: torch.device) -> None:

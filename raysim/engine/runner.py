@@ -34,7 +34,7 @@ class Runner(Protocol):
         """Return how many samples of each task and class all memories hold: int64 [tasks, classes]."""
 
     def give_sums(self) -> Mapping[int, Reply]:
-        """Remove the sums that hosts hold back, and return them by server update."""
+        """Remove the sums that hosts keep for unfinished server updates, and return them by server update."""
 
     def snapshot(self) -> Sequence[Any]:
         """Return the clients' saved states for each host, or references to them. No order may be in progress."""

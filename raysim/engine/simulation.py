@@ -20,6 +20,7 @@ from raysim.engine.memory_choice import choose_memory
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
+from raysim.evaluation.metrics import SEEN
 from raysim.evaluation.scoring import (
     ClientSummary,
     Scores,
@@ -115,7 +116,8 @@ class Simulation(Stateful):
         methods = {name: half.method for name, half in self.exchange.halves.items()}
         self._counts_memories = config.logging.memory and choose_memory(config, methods) is not None
         self.virtual_time = 0.0  # virtual seconds since the run's start
-        self._tested: tuple[tuple[int, int], Scores] | None = None  # (version, round) and scores of the last test
+        # (version, round, tasks so far) and scores of the last test
+        self._tested: tuple[tuple[int, int, int | None], Scores] | None = None
         self._saving = False  # whether a checkpoint follows the round in progress
         self.stopping = threading.Event()  # any thread may set it; a caller may replace it by another event
         if server is not None:
@@ -195,9 +197,14 @@ class Simulation(Stateful):
             virtual_time=self.virtual_time,
             idle_share=outcome.idle,
             records={**outcome.means, **server.records},
-            so_far=server.task + 1 if self.config.in_step else len(self.federation.tasks),
+            so_far=self._so_far,
             dispatches=dispatches,
         )
+
+    @property
+    def _so_far(self) -> int:
+        """The last task (from 1) that clients may have seen."""
+        return self.server.task + 1 if self.config.in_step else len(self.federation.tasks)
 
     def _in_time(self, dispatches: Sequence[Dispatched]) -> list[Dispatched] | None:
         """Return the dispatches with times since the run's start, not the round's. None unless `logging.dispatches`."""
@@ -235,12 +242,14 @@ class Simulation(Stateful):
         """Return the scores of the current model, or of the personalized models. A version is tested only once."""
         local = self.config.evaluation.model == "local"
         # Personalized models may change in any round. The server's model changes only with its version.
-        now = (self.server.version, self.server.round if local else 0)
+        so_far = self._so_far if SEEN in self.federation.protocols else None
+        now = (self.server.version, self.server.round if local else 0, so_far)
         if self._tested is None or self._tested[0] != now:
+            chunks = [replace(chunk, so_far=so_far) for chunk in self.chunks]
             if local:
-                scores = by_protocol(self.runner.evaluate_clients(self.chunks, [self.server.model()]))
+                scores = by_protocol(self.runner.evaluate_clients(chunks, [self.server.model()]))
             else:
-                scores = self.runner.evaluate(self.chunks, [self._evaluated_model()])
+                scores = self.runner.evaluate(chunks, [self._evaluated_model()])
             self._tested = now, scores
         return self._tested[1]
 

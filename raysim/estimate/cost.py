@@ -21,6 +21,7 @@ from raysim.engine.profile import Profile
 from raysim.engine.synchronous import drops_out
 from raysim.engine.virtual_time import Clock
 from raysim.estimate.rehearsal import FEW, Messages, Round, Sizes, in_small, rehearse, rounds_of, sizes_in
+from raysim.evaluation.metrics import SEEN
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_own
@@ -143,7 +144,7 @@ class Forecast:
         self._trained: Counter[int] = Counter()  # by client: its local trainings
         self._stages: dict[int, int] = {}  # by client: the stage of its last local training
         self._changed: set[int] = set()  # the clients that trained since the last evaluation
-        self._tested = -1  # the last version of the model that was evaluated
+        self._tested = (-1, -1)  # the last version of the model that was evaluated, and the task so far
         self._regular = not config.scenario.jitter  # whether clients are in the states of the rehearsed one
 
     def pass_through(self) -> Cost:
@@ -260,12 +261,15 @@ class Forecast:
     def _evaluate(self) -> None:
         """Count the models that are tested: the server's new one, or the personalized ones that have changed.
 
-        Clients that have never trained have the server's model.
+        Clients that have never trained have the server's model. Class-IL among the seen classes is read again of every
+        model after a new task.
         """
+        tested = (self._server.version, self._server.task if SEEN in self._federation.protocols else 0)
         if self._config.evaluation.model == "local":
             without = len(self._trained) < self._config.clients.count
-            self.cost.evaluations += len(self._changed) + without
+            changed = self._changed if tested[1] == self._tested[1] else self._trained
+            self.cost.evaluations += len(changed) + without
             self._changed.clear()
         else:
-            self.cost.evaluations += self._tested != self._server.version
-            self._tested = self._server.version
+            self.cost.evaluations += self._tested != tested
+        self._tested = tested

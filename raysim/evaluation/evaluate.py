@@ -15,7 +15,7 @@ from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
 from raysim.config.lookup import only_named_by
 from raysim.data.text import reword
-from raysim.evaluation.metrics import ProtocolMetrics, describe_metric, metric_of, protocol_label
+from raysim.evaluation.metrics import SEEN, ProtocolMetrics, describe_metric, metric_of, protocol_label
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,
@@ -75,6 +75,8 @@ def evaluate(
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
         federation = build_federation(config) if config.evaluation.by_client else federation_without_clients(config)
+        # all tasks are over, so class-IL among the seen classes says nothing new
+        federation = replace(federation, protocols=tuple(name for name in federation.protocols if name != SEEN))
         if federation.dataset.words is not None and config.dataset != run_config.dataset:
             # the model knows the ids of the run's words only
             words = federation_without_clients(run_config).dataset.words

@@ -6,8 +6,10 @@ the formulas apply to -a, so that forgetting is positive where the metric has be
 """
 
 from collections.abc import Sequence
+from math import fsum
+from operator import mul
 from statistics import fmean
-from typing import NotRequired
+from typing import NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -16,8 +18,15 @@ from raysim.objectives.classification import ACCURACY_METRIC
 
 Matrix = Sequence[Sequence[float]]
 
-PROTOCOL_LABELS = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
+SEEN = "class_il_seen"
+"""The protocol that reads class-IL's logits a second time: the arg max is over the classes of the tasks so far."""
 
+PROTOCOL_LABELS = {
+    "domain_il": "domain-IL",
+    "class_il": "class-IL",
+    SEEN: "class-IL (seen classes)",
+    "task_il": "task-IL",
+}
 
 TESTED_LABELS = {
     "global": "",
@@ -47,7 +56,16 @@ class MetricKeys(TypedDict):
     higher_is_better: NotRequired[bool]
 
 
-class ProtocolMetrics(MetricKeys):
+class OverTime(TypedDict):
+    """The keys of one protocol in summary.json about the tasks seen after each task; see `measure_over_time`."""
+
+    average_incremental_accuracy_by_task: NotRequired[float | None]
+    average_incremental_accuracy: NotRequired[float | None]
+    accuracy_seen: NotRequired[list[float]]
+    final_accuracy: NotRequired[float | None]
+
+
+class ProtocolMetrics(MetricKeys, OverTime):
     """The entry of one protocol in summary.json. All values are fractions, or None if undefined.
 
     `accuracy` is a[t][i], T x T. Another metric's name, unit and direction come first. If the evaluation is per client,
@@ -68,6 +86,51 @@ def average_accuracy(matrix: Matrix, after: int | None = None) -> float | None:
     """Acc_t = 1/t sum_{i<=t} a[t][i], the mean over tasks, not samples; t = `after`, by default the last row."""
     after = len(matrix) if after is None else after
     return fmean(matrix[after - 1][:after]) if 0 < after <= len(matrix) else None
+
+
+def average_incremental_accuracy(matrix: Matrix) -> float | None:
+    """AIA by task = 1/T sum_t Acc_t: the mean over the rows so far of the accuracy on the tasks so far."""
+    return fmean(fmean(row[:t]) for t, row in enumerate(matrix, 1)) if matrix else None
+
+
+def accuracy_over_samples(row: Sequence[float], samples: Sequence[int], after: int) -> float:
+    """A_t = sum_{i<=t} n_i a[t][i] / sum_{i<=t} n_i, with t = `after`: the accuracy on all samples of the tasks so far.
+
+    `samples` is n, the sizes of the tasks' test sets.
+    """
+    return fsum(map(mul, samples[:after], row[:after])) / sum(samples[:after])
+
+
+def measure_over_time(matrix: Matrix, in_step: bool = True, samples: Sequence[int] | None = None) -> OverTime:
+    """Return the metrics of what was seen after each task.
+
+    Row t covers the tasks 1, ..., t, or all of them if not `in_step`: clients may have seen any of them. Without the
+    number of test `samples` of each task, accuracies over samples are unknown.
+    """
+    found: OverTime = {
+        "average_incremental_accuracy_by_task": average_incremental_accuracy(matrix) if in_step else None
+    }
+    if samples is None:
+        return found
+    seen = [accuracy_over_samples(row, samples, t if in_step else len(row)) for t, row in enumerate(matrix, 1)]
+    return {
+        **found,
+        "average_incremental_accuracy": fmean(seen) if seen and in_step else None,
+        "accuracy_seen": seen,
+        "final_accuracy": seen[-1] if seen else None,
+    }
+
+
+def complete(values: ProtocolMetrics, samples: Sequence[int] | None = None) -> ProtocolMetrics:
+    """Return the entry of one protocol in summary.json with the metrics that older versions of raysim did not write.
+
+    Without the number of test `samples` of each task, accuracies over samples remain absent.
+    """
+    matrix = values["accuracy"]
+    if any(len(row) < t for t, row in enumerate(matrix, 1)):
+        return values  # no matrix of raysim's
+    in_step = values["forgetting"] is not None or len(matrix) < 2
+    return cast(ProtocolMetrics, {**values, **measure_over_time(matrix, in_step, samples), **values})
 
 
 def forgetting(matrix: Matrix) -> float | None:
@@ -125,19 +188,33 @@ def metric_of(summary: ProtocolMetrics) -> Metric:
 
 
 def summarise(
-    matrix: Matrix, untrained: Sequence[float], in_step: bool = True, metric: Metric = ACCURACY_METRIC
+    matrix: Matrix,
+    untrained: Sequence[float] | None,
+    in_step: bool = True,
+    metric: Metric = ACCURACY_METRIC,
+    samples: Sequence[int] | None = None,
 ) -> ProtocolMetrics:
     """Return the entry of one protocol in summary.json.
 
-    `in_step`: row t is the end of task t at all clients. Otherwise forgetting and the transfers are undefined.
+    Args:
+        matrix: the accuracy matrix, or that of another metric.
+        untrained: the accuracies of the untrained model. None if a task cannot be predicted before it is seen; forward
+            transfer is then undefined.
+        in_step: whether row t is the end of task t at all clients. Otherwise forgetting and the transfers are
+            undefined.
+        metric: the metric of the matrix.
+        samples: the number of test samples of each task, if the values are accuracies of one model on them.
     """
-    rising, initial = [metric.better(row) for row in matrix], metric.better(untrained)
-    metrics: ProtocolMetrics = {
+    rising = [metric.better(row) for row in matrix]
+    transfers = in_step and untrained is not None
+    metrics = {
+        **describe_metric(metric),
         "accuracy": [list(row) for row in matrix],
         "average_accuracy": average_accuracy(matrix),
         "forgetting": forgetting(rising) if in_step else None,
         "final_forgetting": final_forgetting(rising) if in_step else None,
         "backward_transfer": backward_transfer(rising) if in_step else None,
-        "forward_transfer": forward_transfer(rising, initial) if in_step else None,
+        "forward_transfer": forward_transfer(rising, metric.better(untrained or ())) if transfers else None,
+        **measure_over_time(matrix, in_step, samples),
     }
-    return {**describe_metric(metric), **metrics}
+    return cast(ProtocolMetrics, metrics)

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from raysim.data.pixels import Source
 from raysim.evaluation.measuring import Sums, add_exactly, evaluate_metric, merge_sums, stack_sums
-from raysim.evaluation.metrics import protocol_label
+from raysim.evaluation.metrics import SEEN, protocol_label
 from raysim.federation.federation import Federation
 from raysim.federation.targets import check_measured
 from raysim.models.activations import measure_activations
@@ -32,11 +32,12 @@ WIDEST = 32 * 2**20  # bytes: glibc returns larger blocks to the kernel, which c
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of one task's test set: test[start:stop]."""
+    """A part of one task's test set: test[start:stop]. `so_far` is the number of tasks seen so far; None is all."""
 
     task: int
     start: int
     stop: int
+    so_far: int | None = None
 
 
 Counts = npt.NDArray[np.int64]
@@ -107,8 +108,8 @@ def score(
             finite.append(logits.isfinite().all())
             labels = test.labels(rows)
             for protocol in federation.protocols:
-                by_task = protocol == "task_il" and objective.classes
-                considered = _mask_others(logits, list(task.classes)) if by_task else logits
+                among = _admitted(protocol, chunk, federation)
+                considered = logits if among is None else _mask_others(logits, list(among))
                 if objective.counts:
                     right = (_best(considered, top_k) == labels[:, None]).any(1)
                     outcome = labels.masked_fill(~right, federation.classes)
@@ -150,8 +151,17 @@ def _count_labels(answered: Sequence[Tensor], classes: int) -> Counts:
     return np.bincount(torch.cat(list(answered)).cpu().numpy(), minlength=classes + 1)[:classes]
 
 
+def _admitted(protocol: str, chunk: Chunk, federation: Federation) -> Sequence[int] | None:
+    """Return the classes among which a protocol predicts: the task's, those of the tasks seen so far, or None: all."""
+    if protocol == "task_il" and federation.objective.classes:
+        return federation.tasks[chunk.task].classes
+    if protocol == SEEN and chunk.so_far is not None:
+        return federation.classes_of(range(chunk.so_far))
+    return None
+
+
 def _mask_others(logits: Tensor, classes: list[int]) -> Tensor:
-    """Mask the logits of other tasks' classes, as task-IL knows the task."""
+    """Mask the logits of all other classes."""
     masked = torch.full_like(logits, -torch.inf)
     masked[:, classes] = logits[:, classes]
     return masked
@@ -241,9 +251,11 @@ def by_protocol(scores: Mapping[int, Scores]) -> Scores:
 def summarise_clients(scores: Scores, federation: Federation) -> dict[str, ClientSummary]:
     """Return the per-client entries of summary.json, by protocol.
 
-    Accuracies are fractions, or None if no test sample has a class of the client.
+    Accuracies are fractions, or None if no test sample has a class of the client. Class-IL among the seen classes is
+    omitted: at the end of a run it is class-IL.
     """
     summaries: dict[str, ClientSummary] = {}
+    scores = {protocol: right for protocol, right in scores.items() if protocol != SEEN}
     for protocol, of_clients in client_accuracies(scores, federation).items():
         defined = [accuracy for accuracy in of_clients if accuracy is not None]
         summaries[protocol] = {

@@ -31,7 +31,7 @@ from raysim.objectives.classification import Classification
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
-Protocol = Literal["domain_il", "class_il", "task_il"]
+Protocol = Literal["domain_il", "class_il", "class_il_seen", "task_il"]
 CLASSIFICATION = Classification()
 
 
@@ -182,13 +182,19 @@ def federation_without_clients(config: Config, download: bool = True, pretend: b
 
 
 def _protocols(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> tuple[Protocol, ...]:
-    """Return the protocols: domain-IL if every task has all classes, only task-IL if every task has a head."""
+    """Return the protocols: domain-IL if every task has all classes, only task-IL if every task has a head.
+
+    Class-IL among the seen classes needs a common order of tasks. A metric that is not counted may be undefined for it.
+    """
     by_domain = config.scenario.kind == "domain_incremental"
     if isinstance(config.scenario, OwnScenario):
         by_domain = all(len(task.classes) == dataset.classes for task in tasks)
     if config.heads > 1:
         return ("task_il",)
-    return ("domain_il",) if by_domain else ("class_il", "task_il")
+    if by_domain:
+        return ("domain_il",)
+    seen: tuple[Protocol, ...] = ("class_il_seen",) if config.in_step and config.objective.has("counts") else ()
+    return ("class_il", *seen, "task_il")
 
 
 def _check_top_k(top_k: int, tasks: Sequence[Task]) -> None:

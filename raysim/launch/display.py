@@ -1,6 +1,7 @@
 """Display of a run in plain lines, and of its result; bar.py has the live one."""
 
 import sys
+from math import isclose
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RolledBack, RoundDone, Started
-from raysim.evaluation.metrics import Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
+from raysim.evaluation.metrics import SEEN, Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import describe_clients
 from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
@@ -17,6 +18,12 @@ from raysim.records.result import Result, shade
 from raysim.system.capacity import MIB
 from raysim.system.console import make_console
 from raysim.system.errors import single_line
+
+# metrics over samples, by task; the same if the tasks' test sets are equally large
+SAME_IF_EQUALLY_LARGE = {
+    "average_incremental_accuracy_by_task": "average_incremental_accuracy",
+    "final_accuracy": "average_accuracy",
+}
 
 
 class Display:
@@ -65,11 +72,15 @@ class RunLines(RunDisplay):
 
 
 def accuracy_so_far(event: RoundDone, config: Config) -> str:
-    """Return the mean accuracy, or other metric, over the tasks so far, by protocol, as text."""
+    """Return the mean accuracy, or other metric, over the tasks so far, by protocol, as text.
+
+    Class-IL among the seen classes is omitted: a line of a terminal has no room for it.
+    """
     task, metric = event.so_far, config.objective.make().metric
     return ", ".join(
         describe_mean(protocol, sum(row[:task]) / task, metric, config.evaluation.top_k)
         for protocol, row in (event.evaluation or {}).items()
+        if protocol != SEEN
     )
 
 
@@ -79,6 +90,9 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
         label, metric = protocol_label(protocol, result.top_k, result.tested), metric_of(values)
+        if protocol == SEEN and values["accuracy"] == result.evaluation["class_il"]["accuracy"]:
+            print_line(console, f"{metric.title}, {label}: the same")
+            continue
         print_line(console, f"{metric.title}, {label}: row t is after {when}, column i is on task i")
         console.print(_tabulate(values["accuracy"], console, metric, in_step))
         for name, matrix in (("worst client", values.get("worst")), ("deviation over clients", values.get("std"))):
@@ -87,6 +101,9 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         said = {key: v for key, v in values.items() if v is None or isinstance(v, float)}
         if (loss := said.get("final_forgetting")) is None or loss == -(values["backward_transfer"] or 0.0):
             said.pop("final_forgetting", None)  # it says nothing new
+        for key, same in SAME_IF_EQUALLY_LARGE.items():
+            if isclose(said.get(key) or 0.0, said.get(same) or 0.0, rel_tol=1e-9):
+                said.pop(key, None)
         numbers = {key.replace("_", " "): v for key, v in said.items()}
         shown = {
             key.replace("accuracy", metric.name): "-" if v is None else metric.figure(v) for key, v in numbers.items()

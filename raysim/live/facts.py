@@ -1,4 +1,7 @@
-"""What config.yaml, clients.json and summary.json say of a run, as far as the page shows it; nothing is imported."""
+"""What config.yaml, clients.json, summary.json and sweep.yaml say, as far as the page shows it.
+
+No custom code is imported, and neither is PyTorch: a page should take little of a machine on which others compute.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,6 +16,8 @@ from raysim.config.yaml_text import read_yaml
 from raysim.system.errors import ConfigError
 from raysim.system.files import read_whole
 
+# as raysim.records and raysim.sweeps call them, which import PyTorch
+ROUNDS, CLIENTS, SWEEP_FILE = "rounds.jsonl", "clients.json", "sweep.yaml"
 LONGEST = 200  # characters of a name that are shown
 JUNK = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 METRICS = ("average_accuracy", "forgetting", "backward_transfer", "forward_transfer")
@@ -61,6 +66,15 @@ def read_summary(directory: Path) -> Mapping[str, Any] | None:
         return dict(values) if isinstance(dict(values)["status"], str) else None
     except (OSError, *JUNK):
         return None
+
+
+def read_sweep(directory: Path) -> list[str]:
+    """Return the folders of a sweep's runs. Raises ConfigError if sweep.yaml is missing or not raysim's."""
+    path = directory / SWEEP_FILE
+    runs = read_yaml(path).values.get("runs")
+    if not isinstance(runs, dict) or not all(isinstance(folder, str) for folder in runs):
+        raise ConfigError(f"{path}: runs: found no runs, allowed: a file that a sweep wrote")
+    return [*runs]
 
 
 def shorten_summary(summary: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -139,6 +153,6 @@ def _block(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _read_clients(directory: Path) -> Mapping[str, Any]:
     """Return clients.json; empty if there is none, as for custom streams."""
     try:
-        return dict(json.loads(read_whole(directory / "clients.json")))
+        return dict(json.loads(read_whole(directory / CLIENTS)))
     except (OSError, *JUNK):
         return {}

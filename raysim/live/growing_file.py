@@ -90,7 +90,7 @@ class GrowingFile:
         """Return whether this is no longer the file, or not the beginning, that was read."""
         if self._identity is None:
             return False
-        if self._identity != (status.st_dev, status.st_ino) or status.st_size < self.offset:
+        if self._identity != (status.st_dev, status.st_ino):
             return True
         opened.seek(self.offset - len(self._tail))
         return opened.read(len(self._tail)) != self._tail

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from raysim.launch.stop_file import request_stop
+from raysim.live.facts import SWEEP_FILE, read_sweep
 from raysim.live.feed import Feed, Seen
 from raysim.live.following import FollowedRun
 from raysim.live.growing_file import describe_files
-from raysim.sweeps.cells import SWEEP_FILE
-from raysim.sweeps.directory import read_labels
 from raysim.system.errors import ConfigError
 
 SECONDS = 0.5  # between two readings
@@ -43,7 +42,7 @@ class Watched:
         self._took = 0.0  # seconds of the longest of the last readings
         self._sweep_file: list[Any] = []
         if self.sweep:
-            read_labels(path)
+            read_sweep(path)
         elif not expected:
             _check_run(path)
         if not self.sweep:
@@ -111,12 +110,12 @@ class Watched:
         if (described := describe_files([self.path / SWEEP_FILE])) == self._sweep_file:
             return
         try:
-            labels = read_labels(self.path)
+            folders = read_sweep(self.path)
         except ConfigError:
             return  # it was deleted; its runs say so
         self._sweep_file = described
         known = {run.label for run in self.runs}
-        for folder in labels:
+        for folder in folders:
             below = self.path / folder
             if folder not in known and below.resolve().is_relative_to(self.path.resolve()):
                 self.runs.append(FollowedRun(below, folder))

@@ -66,6 +66,9 @@ class Recorder:
         self._stop_at: tuple[str, int] | None = None
         self._last: RoundDone | None = None
         self._facts: dict[str, Any] = {"seconds_starting": 0.0, "actors": 0, "model_sha256": None, "per_client": None}
+        self._facts["test_samples"] = [len(task.test) for task in federation.tasks]
+        counted = federation.objective.counts and config.evaluation.model == "global"
+        self._samples = self._facts["test_samples"] if counted else None  # of accuracies over samples
         self._versions = find_versions()
         self.checkpoints = Checkpoints(directory, config, self._versions["raysim"])
         self._interruptions = Interruptions(directory)
@@ -161,7 +164,7 @@ class Recorder:
             versions=self._versions,
             directory=self.directory,
             **self._facts,
-            **self._totals.summarise(config.in_step, config.objective.make().metric),
+            **self._totals.summarise(config.in_step, config.objective.make().metric, self._samples),
         )
         write_result(result)
         return result
@@ -194,7 +197,7 @@ class Recorder:
         self._totals = recorded.tally
         with convert_write_errors(self.directory, self.directory):
             cut_back(self.directory, recorded.files)
-        self._files = RunFiles(self.config, self.directory)
+        self._files = RunFiles(self.config, self.directory, self._samples)
 
 
 def find_versions() -> dict[str, str | None]:

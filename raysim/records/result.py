@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from raysim.config.error_text import describe_unknown
-from raysim.evaluation.metrics import ProtocolMetrics, grade, metric_of, protocol_label
+from raysim.evaluation.metrics import ProtocolMetrics, complete, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, is_locked, read_whole, write_whole
@@ -54,7 +54,10 @@ class Result:
     """The tested models, which is evaluation.model: global, local or global_per_client. Unless it is global, accuracies
     are means over clients."""
     evaluation: Mapping[str, ProtocolMetrics]
-    """By protocol (domain_il, class_il, task_il): the accuracy matrix `a[t][i]` and its metrics, as fractions."""
+    """By protocol (domain_il, class_il, class_il_seen, task_il): the accuracy matrix `a[t][i]` and its metrics, as
+    fractions."""
+    test_samples: Sequence[int] = ()
+    """The number of test samples of each task."""
     per_client: Mapping[str, ClientSummary] | None = None
     """By protocol: the clients' accuracies with their mean, worst and standard deviation, if the config asks for it."""
     bytes_up: int
@@ -92,7 +95,7 @@ class Result:
         """Return the average accuracy over all tasks after the last one, as a fraction.
 
         Args:
-            protocol: domain_il, class_il or task_il; by default the first in `evaluation`.
+            protocol: domain_il, class_il, class_il_seen or task_il; by default the first in `evaluation`.
         """
         found = self._metrics(protocol)
         return None if found is None else found["average_accuracy"]
@@ -101,7 +104,7 @@ class Result:
         """Return the forgetting, as a fraction; None if it is undefined, as with one task.
 
         Args:
-            protocol: domain_il, class_il or task_il; by default the first in `evaluation`.
+            protocol: domain_il, class_il, class_il_seen or task_il; by default the first in `evaluation`.
         """
         found = self._metrics(protocol)
         return None if found is None else found["forgetting"]
@@ -111,6 +114,15 @@ class Result:
         """The accuracy matrix `a[t][i]` of the first protocol: on task i's test set after task t, as fractions."""
         found = self._metrics(None)
         return np.array([] if found is None else found["accuracy"], dtype=float)
+
+    def completed(self, samples: Sequence[int] | None = None) -> "Result":
+        """Return the result with the metrics that an older version of raysim did not write, as far as known.
+
+        Args:
+            samples: the number of test samples of each task, or numbers in proportion; None if unknown.
+        """
+        evaluation = {protocol: complete(values, samples) for protocol, values in self.evaluation.items()}
+        return replace(self, evaluation=evaluation)
 
     def _metrics(self, protocol: str | None) -> ProtocolMetrics | None:
         if protocol is None:
@@ -142,6 +154,8 @@ def _protocol_as_html(label: str, values: ProtocolMetrics) -> Iterator[str]:
         "forgetting": values["forgetting"],
         "backward transfer": values["backward_transfer"],
         "forward transfer": values["forward_transfer"],
+        f"average incremental {metric.name}": values.get("average_incremental_accuracy"),
+        f"{metric.name} over all samples": values.get("final_accuracy"),
     }
     said = (f"{escape(name)} {metric.figure(value)}" for name, value in numbers.items() if value is not None)
     yield f"<p>{', '.join(said)}</p>"
@@ -182,7 +196,7 @@ def load_result(directory: str | Path) -> Result:
         raise ConfigError(f"{path}: {error.strerror}; allowed: the directory of a run that ended") from error
     except ValidationError as error:
         raise ConfigError(f"{path}: {first_problem(error)}; allowed: a summary.json that raysim wrote") from error
-    return replace(found, directory=Path(directory))
+    return replace(found, directory=Path(directory)).completed()
 
 
 def describe_unfinished(directory: Path) -> str:

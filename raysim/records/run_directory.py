@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from io import BytesIO
@@ -40,9 +40,10 @@ class RunFiles:
     Args:
         config: the resolved config, which becomes config.yaml.
         directory: absent or empty, as `claim_directory` checked, or cut back to a checkpoint by `cut_back`.
+        samples: the number of test samples of each task, as in metrics.summarise.
     """
 
-    def __init__(self, config: Config, directory: Path) -> None:
+    def __init__(self, config: Config, directory: Path, samples: Sequence[int] | None = None) -> None:
         self._directory = directory
         with self._writing("config.yaml") as path:
             directory.mkdir(parents=True, exist_ok=True)
@@ -52,7 +53,7 @@ class RunFiles:
         with self._writing(ROUNDS) as path:
             self._rounds = path.open("a", buffering=1, encoding="utf-8")
         with self._writing(BOARD):
-            self._board = Board(directory, config, past) if config.logging.tensorboard else None
+            self._board = Board(directory, config, past, samples) if config.logging.tensorboard else None
 
     def write_round(self, event: RoundDone, totals: Totals) -> None:
         """Write a round, which the totals already include."""

@@ -32,14 +32,22 @@ class Board:
         directory: of the run.
         config: the resolved config.
         past: the lines of rounds.jsonl for the rounds that the files in the directory have.
+        samples: the number of test samples of each task, as in metrics.summarise.
     """
 
-    def __init__(self, directory: Path, config: Config, past: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: Config,
+        past: Iterable[Mapping[str, Any]] = (),
+        samples: Sequence[int] | None = None,
+    ) -> None:
         from raysim.records.event_file import EventFile  # imports TensorBoard, which takes time; only if it is used
 
         self._undescribed = None if any(directory.glob(BOARD)) else config
         self._file = EventFile(directory)
         self._in_step = config.in_step
+        self._samples = samples
         self._top_k = config.evaluation.top_k
         self._metric = config.objective.make().metric
         self._called = self._metric.name.replace(" ", "_")
@@ -112,6 +120,9 @@ class Board:
             tag = self._tag(protocol)
             numbers |= {f"{tag}/task_{i}": value for i, value in enumerate(accuracy, 1)}
             mean = numbers[f"average/{tag}/{self._called}"] = fmean(accuracy[: event.so_far])
+            if self._samples is not None:
+                seen = metrics.accuracy_over_samples(accuracy, self._samples, event.so_far)
+                numbers[f"average/{tag}/{self._called}_seen"] = seen
             self._file.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, round(1000 * event.virtual_time))
             if event.spread is not None:
                 spread = event.spread[protocol]
@@ -132,6 +143,12 @@ class Board:
                 upward = [self._metric.better(row) for row in matrix]
                 numbers[f"average/{tag}/forgetting"] = metrics.forgetting(upward)
                 numbers[f"average/{tag}/backward_transfer"] = metrics.backward_transfer(upward)
+            over_time = metrics.measure_over_time(matrix, self._in_step, self._samples)
+            key = f"average/{tag}/average_incremental_{self._called}"
+            if self._samples is None:
+                numbers[f"{key}_by_task"] = over_time["average_incremental_accuracy_by_task"]
+            else:
+                numbers[key] = over_time["average_incremental_accuracy"]
             image = matrix_image(matrix, protocol, self._in_step, self._top_k, self._metric)
             self.add_image(f"{tag}/{self._called}_matrix", image, len(matrix))
         return numbers

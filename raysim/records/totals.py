@@ -1,5 +1,6 @@
 """Totals of a run's events: the figures of summary.json that are counted round by round."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -54,18 +55,20 @@ class Totals:
     def add_row(self, event: RoundDone) -> None:
         """Take a round's accuracies, if it has been evaluated, as the matrices' next row."""
         for protocol, row in (event.evaluation or {}).items():
-            self.matrices[protocol].append(list(row))
+            if protocol in self.matrices:  # an older version of raysim may have begun the run without this protocol
+                self.matrices[protocol].append(list(row))
         for protocol, spread in (event.spread or {}).items() if event.evaluation is not None else ():
             of_protocol = self.spreads.setdefault(protocol, {"worst": [], "std": []})
             of_protocol["worst"].append(list(spread["worst"]))
             of_protocol["std"].append(list(spread["std"]))
 
-    def summarise(self, in_step: bool, metric: Metric) -> dict[str, Any]:
+    def summarise(self, in_step: bool, metric: Metric, samples: Sequence[int] | None) -> dict[str, Any]:
         """Return the keys of summary.json that are counted round by round; the arguments as in metrics.summarise."""
+        untrained: dict[str, list[float] | None] = {**self.untrained, metrics.SEEN: None}
         counted = {key: value for key, value in vars(self).items() if key not in OF_ROUNDS_AND_TASKS}
         evaluation = {
             protocol: {
-                **metrics.summarise(matrix, self.untrained[protocol], in_step, metric),
+                **metrics.summarise(matrix, untrained[protocol], in_step, metric, samples),
                 **self.spreads.get(protocol, {}),
             }
             for protocol, matrix in self.matrices.items()

@@ -11,9 +11,18 @@ from raysim.reports.gains import Pair, count_common_seeds, gains_by_labels, meas
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.published import PublishedColumn, PublishedPaper
 from raysim.reports.statistics import MeanOverSeeds, PairedDifference
-from raysim.reports.tables import ACCURACY, FINAL_FORGETTING, LEARNING, TEST, Quantity, ReportTable, TableCell
+from raysim.reports.tables import (
+    ACCURACY,
+    FINAL_FORGETTING,
+    LEARNING,
+    OVER_TIME,
+    TEST,
+    Quantity,
+    ReportTable,
+    TableCell,
+)
 
-QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING)} | {
+QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING, *OVER_TIME)} | {
     "top10_accuracy": (ACCURACY, 10)
 }
 """By a column's metric: the quantity, and the evaluation.top_k of its runs."""

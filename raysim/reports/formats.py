@@ -19,7 +19,7 @@ from raysim.reports.content import Plot, Report
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_columns
 from raysim.reports.reading import FinishedRun
-from raysim.reports.tables import COSTS, FAIRNESS, learning_of
+from raysim.reports.tables import COSTS, FAIRNESS, OVER_TIME, express, learning_of
 from raysim.system.errors import single_line
 
 OF_THE_RUN = (
@@ -99,7 +99,8 @@ def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> 
     yield from (("methods", group.label), ("seeds", len(group.runs)))
     if setting.top_k > 1:
         yield "top_k", setting.top_k
-    for quantity in (*learning_of(setting.metric), *FAIRNESS, *COSTS):
+    over_time = [express(quantity, setting.metric) for quantity in OVER_TIME]
+    for quantity in (*learning_of(setting.metric), *over_time, *FAIRNESS, *COSTS):
         found = quantity.average_group(group, protocol)
         yield quantity.title, found and found.mean
         yield f"{quantity.title}, std", found and found.std

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from raysim.config import load
 from raysim.config.lookup import only_named_by
-from raysim.evaluation.metrics import metric_of, protocol_label
+from raysim.evaluation.metrics import SEEN, metric_of, protocol_label
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.naming import derive_label, entitle, row_axes, sweep_label, unique_names
@@ -55,7 +55,8 @@ class MethodGroup:
     @property
     def protocols(self) -> tuple[str, ...]:
         """The protocols by which it was evaluated."""
-        return tuple(self.runs[0].summary.evaluation)
+        evaluated = [run.summary.evaluation for run in self.runs]
+        return tuple(protocol for protocol in evaluated[0] if all(protocol in one for one in evaluated))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +77,16 @@ class ExperimentSetting:
 
     @property
     def protocols(self) -> list[str]:
-        """The protocols by which its runs were evaluated, those of most runs first."""
-        counts = Counter(protocol for run in self.runs for protocol in run.summary.evaluation)
-        return sorted(counts, key=lambda protocol: -counts[protocol])
+        """The protocols by which groups were evaluated, those of most groups first."""
+        counts = Counter(protocol for group in self.groups for protocol in group.protocols)
+        # older runs lack the seen classes
+        known = [protocol for protocol in counts if protocol != SEEN or counts[SEEN] == len(self.groups)]
+        return sorted(known, key=lambda protocol: -counts[protocol])
+
+    @property
+    def main_protocols(self) -> list[str]:
+        """The protocols without class-IL among the seen classes, which is class-IL after the last task."""
+        return [protocol for protocol in self.protocols if protocol != SEEN]
 
     def evaluated(self, protocol: str) -> "ExperimentSetting":
         """Return the setting with the groups that were evaluated by a protocol."""
@@ -137,8 +145,8 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
         metric = metric_of(next(iter(run.summary.evaluation.values())))
         values = {key: value for key, value in _of_the_setting(run).items() if key not in of_rows[run]}
-        # rows of a sweep may be evaluated by other protocols, as those with a head for each task are
-        protocols = () if ROWS in run.names else tuple(run.summary.evaluation)
+        # older runs lack the seen classes; rows of a sweep with a head for each task have other protocols
+        protocols = [protocol for protocol in run.summary.evaluation if protocol != SEEN and ROWS not in run.names]
         identity = (_identity(values), run.summary.tasks, metric, *protocols)
         by_setting.setdefault(identity, []).append(run)
     members = list(by_setting.values())

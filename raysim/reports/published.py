@@ -32,8 +32,17 @@ class PublishedColumn(_Strict):
 
     table: str
     setting: str
-    protocol: Literal["domain_il", "class_il", "task_il"]
-    metric: Literal["average_accuracy", "forgetting", "final_forgetting", "backward_transfer", "top10_accuracy"]
+    protocol: Literal["domain_il", "class_il", "class_il_seen", "task_il"]
+    metric: Literal[
+        "average_accuracy",
+        "forgetting",
+        "final_forgetting",
+        "backward_transfer",
+        "top10_accuracy",
+        "average_incremental_accuracy",
+        "average_incremental_accuracy_by_task",
+        "final_accuracy",
+    ]
     cells: dict[str, tuple[float, float | None]]
 
 

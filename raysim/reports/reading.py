@@ -14,6 +14,8 @@ from raysim.config import validate
 from raysim.config.document import Document, to_plain
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_text import read_yaml, to_yaml
+from raysim.evaluation.metrics import metric_of
+from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.result import Result, describe_unfinished, load_result
 from raysim.reports.packed import SUFFIX, PackedFile, PackedRun, PackedSweep, find_packed, packed_directory, read_packed
 from raysim.reports.round_records import RoundRecord, read_rounds
@@ -182,16 +184,18 @@ def _walk(directory: Path, walked: set[Path], left_out: list[str]) -> Iterator[t
 def _read_run(directory: Path, sweep_in: Callable[[Path], PackedSweep | None]) -> FinishedRun:
     summary = load_result(directory)
     _check_finished(directory, summary)
-    run = FinishedRun(directory, summary, _complete(read_yaml(directory / "config.yaml")))
+    config = _complete(read_yaml(directory / "config.yaml"))
+    run = FinishedRun(directory, _complete_summary(summary, config), config)
     named = ((parent, sweep) for parent in directory.parents if (sweep := sweep_in(parent)))
     return _name_run(run, *next(named, (directory, None)))  # the nearest sweep above a run names it
 
 
 def _unpack_run(packed: PackedRun, directory: Path, file: PackedFile) -> FinishedRun:
-    summary = replace(packed.summary, directory=directory)
+    summary = replace(packed.summary, directory=directory).completed()
     _check_finished(directory, summary)
     config = _complete(Document(str(directory / "config.yaml"), copy.deepcopy(packed.config)))
-    return _name_run(FinishedRun(directory, summary, config, packed=packed), file.directory, file.sweep)
+    run = FinishedRun(directory, _complete_summary(summary, config), config, packed=packed)
+    return _name_run(run, file.directory, file.sweep)
 
 
 def _check_finished(directory: Path, summary: Result) -> None:
@@ -206,6 +210,17 @@ def _check_finished(directory: Path, summary: Result) -> None:
             size = f"{summary.tasks} x {summary.tasks} tasks"
             size += f", as {summary.stopped_by} stopped the run before the last task" * (summary.stopped_by is not None)
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
+
+
+def _complete_summary(summary: Result, config: Mapping[str, object]) -> Result:
+    """Return an older version's summary with accuracies over samples, if all its tasks have the same test samples.
+
+    These are the transformations of one dataset: with them, the mean over samples is the mean over tasks.
+    """
+    scenario, counted = config.get("scenario"), summary.tested == "global" and not summary.test_samples
+    one_dataset = isinstance(scenario, Mapping) and scenario.get("shift") in ("rotation", "permutation")
+    accuracy = metric_of(next(iter(summary.evaluation.values()))) == ACCURACY_METRIC
+    return summary.completed([1] * summary.tasks) if counted and one_dataset and accuracy else summary
 
 
 def _name_run(run: FinishedRun, directory: Path, sweep: PackedSweep | None) -> FinishedRun:

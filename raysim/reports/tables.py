@@ -64,6 +64,10 @@ FORGETTING = Quantity("forgetting", "forgetting", "%", 100, 2, False)
 FINAL_FORGETTING = Quantity("final_forgetting", "forgetting since the task's end", "%", 100, 2, False)
 BACKWARD_TRANSFER = Quantity("backward_transfer", "backward transfer", "%", 100, 2, True)
 LEARNING = (ACCURACY, FORGETTING, BACKWARD_TRANSFER)
+INCREMENTAL = Quantity("average_incremental_accuracy", "average incremental accuracy", "%", 100, 2, True)
+INCREMENTAL_BY_TASK = replace(INCREMENTAL, key=f"{INCREMENTAL.key}_by_task", heading=f"{INCREMENTAL.heading} by task")
+OVER_SAMPLES = Quantity("final_accuracy", "accuracy over all samples", "%", 100, 2, True)
+OVER_TIME = (INCREMENTAL, INCREMENTAL_BY_TASK, OVER_SAMPLES)
 DIGITS = 3  # of a metric whose unit is not %
 FAIRNESS = (
     Quantity("mean", "clients' mean", "%", 100, 2, True, "per_client"),
@@ -104,11 +108,29 @@ class ReportTable:
 
 def learning_of(metric: Metric) -> Sequence[Quantity]:
     """Return LEARNING in the name, unit and direction of a metric."""
+    return [express(quantity, metric) for quantity in LEARNING]
+
+
+def express(quantity: Quantity, metric: Metric) -> Quantity:
+    """Return a quantity in the name, unit and direction of a metric."""
     if metric == ACCURACY_METRIC:
-        return LEARNING
-    average = replace(ACCURACY, heading=f"average {metric.name}", higher_is_better=metric.higher_is_better)
-    digits = ACCURACY.digits if metric.unit == "%" else DIGITS
-    return [replace(q, unit=metric.unit, scale=metric.scale, digits=digits) for q in (average, *LEARNING[1:])]
+        return quantity
+    if "accuracy" in quantity.heading:
+        heading = quantity.heading.replace("accuracy", metric.name)
+        quantity = replace(quantity, heading=heading, higher_is_better=metric.higher_is_better)
+    digits = quantity.digits if metric.unit == "%" else DIGITS
+    return replace(quantity, unit=metric.unit, scale=metric.scale, digits=digits)
+
+
+def over_time_of(setting: ExperimentSetting, protocol: str) -> Sequence[Quantity]:
+    """Return those of OVER_TIME that all runs of a setting have; by task only if not all have it over samples."""
+    groups = setting.evaluated(protocol).groups
+
+    def known(quantity: Quantity) -> bool:
+        return groups != [] and all(len(quantity.by_seed(group, protocol)) == len(group.runs) for group in groups)
+
+    incremental = INCREMENTAL if known(INCREMENTAL) else INCREMENTAL_BY_TASK
+    return [express(quantity, setting.metric) for quantity in (incremental, OVER_SAMPLES) if known(quantity)]
 
 
 def tabulate_settings(settings: Sequence[ExperimentSetting]) -> ReportTable | None:
@@ -133,7 +155,7 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     """
     groups = setting.evaluated(protocol).groups
     fairness = FAIRNESS if any(protocol in (run.summary.per_client or {}) for run in setting.runs) else ()
-    learning = (*learning_of(setting.metric), *fairness)
+    learning = (*learning_of(setting.metric), *over_time_of(setting, protocol), *fairness)
     columns = [
         [TableCell(group.label) for group in groups],
         [TableCell(str(len(group.runs))) for group in groups],

@@ -12,7 +12,7 @@ from raysim.config import load
 from raysim.config.comparison import describe_difference
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_text import read_yaml, to_yaml
-from raysim.evaluation.metrics import describe_mean, metric_of
+from raysim.evaluation.metrics import SEEN, describe_mean, metric_of
 from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.cells import SWEEP_FILE, Cell
 from raysim.sweeps.grid import expand_sweep
@@ -48,7 +48,7 @@ class RunOutcome:
         return ", ".join(
             describe_mean(protocol, mean, metric_of(values), self.result.top_k)
             for protocol, values in self.result.evaluation.items()
-            if (mean := values["average_accuracy"]) is not None
+            if (mean := values["average_accuracy"]) is not None and protocol != SEEN  # the same as class-IL's
         )
 
 

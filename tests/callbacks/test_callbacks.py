@@ -87,7 +87,7 @@ def told() -> list[tuple[object, ...]]:
 
 
 BY_NAME = {"callbacks": {f"{__name__}:Watch": {}}}
-PROTOCOLS = ["class_il", "task_il"]
+PROTOCOLS = ["class_il", "class_il_seen", "task_il"]
 WHOLE = [
     ("start", 0, 8, []),
     ("task", 1),

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 import torch
@@ -410,10 +410,10 @@ def test_on_a_terminal_a_bar_shows_task_round_loss_accuracy_and_time_left() -> N
 
 
 def test_the_live_display_takes_every_event(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    def terminal(**more: Any) -> Console:
-        return Console(force_terminal=True, width=160, **more)
+    def terminal(stream: TextIO) -> Console:
+        return Console(file=stream, force_terminal=True, width=160)
 
-    monkeypatch.setattr("raysim.launch.bar.Console", terminal)
+    monkeypatch.setattr("raysim.launch.bar.make_console", terminal)
     with open_run_display(load("tiny.yaml"), quiet=False) as shown:
         raysim.run("tiny.yaml", out="out", local=True, display=shown)
         shown.say("stopping after this round")

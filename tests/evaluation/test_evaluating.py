@@ -28,7 +28,10 @@ def test_on_its_own_tests_it_is_the_last_row_of_its_matrix(done: Any) -> None:
     found = raysim.evaluate(done.directory)
     assert found.tasks == ["classes 0 1", "classes 2 3"]
     assert (found.split, found.samples) == ("test", [10, 10])
-    for protocol, values in done.evaluation.items():
+    assert list(found.evaluation) == ["class_il", "task_il"]  # the second reading of class-IL is the first one then
+    assert done.evaluation["class_il_seen"]["accuracy"][-1] == done.evaluation["class_il"]["accuracy"][-1]
+    for protocol in found.evaluation:
+        values = done.evaluation[protocol]
         assert found.evaluation[protocol] == {
             "accuracy": values["accuracy"][-1],
             "average_accuracy": values["average_accuracy"],

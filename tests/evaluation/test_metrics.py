@@ -78,6 +78,7 @@ def test_the_summary_has_the_contracts_keys_and_is_json():
         "final_forgetting": close(0.3),
         "backward_transfer": close(-0.3),
         "forward_transfer": close(-0.05),
+        "average_incremental_accuracy_by_task": close((0.9 + 0.7) / 2),
     }
     assert metrics.summarise(ONE, [0.1])["forgetting"] is None
 
@@ -89,3 +90,55 @@ def test_the_worked_example_of_the_documentation():
     assert metrics.forgetting(matrix) == pytest.approx(0.275)
     assert metrics.backward_transfer(matrix) == pytest.approx(-0.25)
     assert metrics.forward_transfer(matrix, [0.1, 0.1, 0.1]) == pytest.approx(0.15)
+    # of 100, 100 and 200 test samples: 90 of 100, 95 + 80 of 200, 50 + 70 + 180 of 400
+    found = metrics.summarise(matrix, [0.1, 0.1, 0.1], samples=[100, 100, 200])
+    assert found["accuracy_seen"] == close([0.9, 0.875, 0.75])
+    assert found["final_accuracy"] == close(0.75)
+    assert found["average_incremental_accuracy"] == close(2.525 / 3)
+    assert found["average_incremental_accuracy_by_task"] == close((0.9 + 0.875 + 0.7) / 3)
+    # the second reading of class-IL: it is right more often before the last task, and never on a task to come
+    seen = [[0.95, 0.00, 0.00], [0.95, 0.85, 0.00], [0.50, 0.70, 0.90]]
+    found = metrics.summarise(seen, None, samples=[100, 100, 200])
+    assert found["accuracy_seen"] == close([0.95, 0.9, 0.75])
+    assert found["average_incremental_accuracy"] == close(2.6 / 3)
+    assert (found["average_accuracy"], found["forgetting"]) == (close(0.7), close((0.45 + 0.15) / 2))
+    assert found["forward_transfer"] is None
+
+
+def test_over_samples_and_over_tasks_agree_where_the_test_sets_are_equally_large():
+    found = metrics.summarise(THREE, [0.1] * 3, samples=[7, 7, 7])
+    by_task = [0.9, (0.7 + 0.65) / 2, (0.5 + 0.6 + 0.95) / 3]
+    assert found["accuracy_seen"] == close(by_task)
+    assert found["average_incremental_accuracy"] == close(sum(by_task) / 3)
+    assert found["average_incremental_accuracy_by_task"] == close(sum(by_task) / 3)
+    assert found["final_accuracy"] == close(found["average_accuracy"])
+
+
+def test_one_task_and_none_have_what_they_can_have():
+    found = metrics.summarise(ONE, [0.1], samples=[30])
+    assert (found["average_incremental_accuracy"], found["accuracy_seen"]) == (0.8, [0.8])
+    found = metrics.summarise([], [0.1], samples=[30])  # interrupted before the first row
+    assert (found["average_incremental_accuracy"], found["accuracy_seen"], found["final_accuracy"]) == (None, [], None)
+
+
+def test_clients_that_are_not_in_step_may_have_seen_every_task():
+    """No row is after task t, so no mean over the tasks is defined; 0.9 * 10 + 0.2 * 30 of 40 samples are 0.375."""
+    found = metrics.summarise(TWO, [0.5, 0.25], in_step=False, samples=[10, 30])
+    assert found["accuracy_seen"] == close([0.375, (0.6 * 10 + 0.8 * 30) / 40])
+    assert found["average_incremental_accuracy"] is None
+    assert found["average_incremental_accuracy_by_task"] is None
+
+
+def test_an_older_summary_gets_what_its_matrix_says():
+    """AIA by task is (0.9 + (0.7 + 0.65)/2 + (0.5 + 0.6 + 0.95)/3) / 3; over samples only with the test sets' sizes."""
+    new = metrics.summarise(THREE, [0.1] * 3, samples=[10, 20, 30])
+    added = metrics.OverTime.__annotations__.keys()
+    old = {key: value for key, value in new.items() if key not in added}
+    by_task = (0.9 + 0.675 + 2.05 / 3) / 3
+    assert metrics.complete(old) == {**old, "average_incremental_accuracy_by_task": close(by_task)}
+    assert metrics.complete(old, [10, 20, 30]) == new
+    assert metrics.complete(new, [1, 1, 1]) == new  # what the run itself wrote stays
+    apart = {**old, "forgetting": None}
+    assert metrics.complete(apart) == {**apart, "average_incremental_accuracy_by_task": None}
+    broken = {**old, "accuracy": [[0.5], []]}
+    assert metrics.complete(broken) == broken

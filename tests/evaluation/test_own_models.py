@@ -172,6 +172,27 @@ def test_a_model_that_has_not_changed_is_not_tested_again(tiny, simulate, monkey
     assert cost_of(config, federation).evaluations == 5
 
 
+def test_a_new_task_makes_new_classes_seen_so_that_unchanged_models_are_tested_again(tiny, simulate, monkeypatch):
+    """One of three clients in each of four rounds, two tasks. The scores are those that nothing keeps from before."""
+    tested, score = [], ClientHost._score
+    monkeypatch.setattr(ClientHost, "_score", lambda host, chunks: tested.append(1) or score(host, chunks))
+    local = {"model": "local", "every_rounds": 1}
+    config = tiny(scenario=CLASSES, training__rounds_per_task=2, participation={"count": 1}, evaluation=local, **SKEWED)
+    federation = build_federation(config)
+    kept = simulate(config, federation)
+    assert len(tested) == cost_of(config, federation).evaluations
+    counted, forgets = len(tested), ClientHost.evaluate_clients
+
+    def forget(host, chunks, broadcasts=()):
+        host._scored = {}
+        return forgets(host, chunks, broadcasts)
+
+    monkeypatch.setattr(ClientHost, "evaluate_clients", forget)
+    anew = simulate(config, federation)
+    assert len(tested) > 2 * counted
+    assert [done.evaluation for done in anew.rounds] == [done.evaluation for done in kept.rounds]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Named(Method):
     """Every client's own model is its number, whatever it trained; clients begin each phase at a head of zeros."""
@@ -219,7 +240,8 @@ def test_the_summary_has_matrices_of_the_spread(tiny, tmp_path):
         raysim.evaluate(tmp_path / "run")
     again = raysim.evaluate(tmp_path / "run", {"evaluation.model": "global_per_client"})
     as_in = raysim.run(config, {"evaluation.model": "global_per_client"}, out=tmp_path / "global", local=True)
-    for protocol, values in as_in.evaluation.items():
+    for protocol in again.evaluation:
+        values = as_in.evaluation[protocol]
         assert again.evaluation[protocol]["accuracy"] == values["accuracy"][-1]
         assert again.evaluation[protocol]["std"] == values["std"][-1]
     assert again.per_client == as_in.per_client

@@ -1,5 +1,7 @@
 """Counts on a model whose logits are the sample itself: the label is right where the sample's largest entry is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -74,6 +76,63 @@ def classes():
 def test_class_il_and_task_il_by_hand(classes):
     assert count(classes) == {"class_il": [1, 2], "task_il": [2, 3]}
     assert accuracies(scored(classes), classes) == {"class_il": [1 / 3, 2 / 4], "task_il": [2 / 3, 3 / 4]}
+
+
+def test_class_il_among_the_seen_classes_by_hand():
+    """After task 1 classes 0 and 1 compete: rows 0, 1 are right, 2 says 0; on task 2 (labels 2 3) nothing can be.
+
+    After task 2 all classes compete, as in class-IL: rows 0 | 3 6.
+    """
+    federation = federation_of([task((0, 1), [0, 1, 2]), task((2, 3), [3, 4, 5, 6])], ("class_il", "class_il_seen"))
+    for so_far, right in ((1, [2, 0]), (2, [1, 2]), (None, [1, 2])):
+        for size in (1, 3, 100):
+            parts = [replace(part, so_far=so_far) for part in split_into_chunks(federation, size)]
+            assert count(federation, parts) == {"class_il": [1, 2], "class_il_seen": right}
+
+
+def test_the_seen_classes_are_those_of_all_tasks_so_far_in_numpy():
+    """60 samples, three tasks that share class 4, random logits: the arg max of the logits with -inf for the rest."""
+    draws = np.random.default_rng(0)
+    x, y = draws.standard_normal((60, 6)).astype(np.float32), draws.integers(0, 6, 60)
+    every = [(0, 4), (1, 2, 4), (3, 4, 5)]
+    tasks = [task(some, np.flatnonzero(np.isin(y, some))) for some in every]
+    rows = [*zip(x, y, strict=True)]
+    federation = replace(federation_of(tasks, ("class_il_seen",), rows))
+    federation = replace(federation, dataset=replace(federation.dataset, classes=6))
+    for so_far in (1, 2, 3):
+        masked = x.copy()
+        masked[:, [label for label in range(6) if label not in set().union(*every[:so_far])]] = -np.inf
+        right = masked.argmax(1) == y
+        parts = [replace(part, so_far=so_far) for part in split_into_chunks(federation, 7)]
+        assert count(federation, parts) == {"class_il_seen": [int(right[each.test].sum()) for each in tasks]}
+
+
+def test_the_second_reading_needs_no_second_forward_pass():
+    passes = []
+
+    class Counting(nn.Module):
+        def forward(self, x):
+            passes.append(len(x))
+            return x
+
+    federation = federation_of(
+        [task((0, 1), [0, 1, 2]), task((2, 3), [3, 4])], ("class_il", "class_il_seen", "task_il")
+    )
+    scored(federation, module=Counting())
+    assert passes == [3, 2]
+
+
+def test_a_run_reads_class_il_a_second_time_among_the_tasks_so_far(tiny, simulate):
+    """Before and during task 1 only its classes compete, as in task-IL, and task 2 cannot be predicted."""
+    config = tiny(scenario={"kind": "class_incremental", "tasks": 2}, evaluation={"every_rounds": 1})
+    run, apart = simulate(config), simulate(config, None, [(0,), (1,), (2,)])
+    assert [done.evaluation for done in apart.rounds] == [done.evaluation for done in run.rounds]
+    found = [run.events[0].evaluation, *(done.evaluation for done in run.rounds)]
+    for each in found[:3]:
+        assert each["class_il_seen"] == [each["task_il"][0], 0]
+    assert any(each["class_il_seen"] != each["class_il"] for each in found[:3])
+    for each in found[3:]:
+        assert each["class_il_seen"] == each["class_il"]
 
 
 def test_right_answers_are_counted_by_the_class_that_a_sample_has(classes):
@@ -169,10 +228,10 @@ def test_dropout_and_batchnorm_are_in_evaluation_mode(classes):
 
 def test_protocols_follow_from_the_scenario(tiny):
     assert build_federation(tiny()).protocols == ("domain_il",)
-    assert build_federation(tiny(scenario={"kind": "class_incremental", "tasks": 2})).protocols == (
-        "class_il",
-        "task_il",
-    )
+    by_class = {"kind": "class_incremental", "tasks": 2}
+    assert build_federation(tiny(scenario=by_class)).protocols == ("class_il", "class_il_seen", "task_il")
+    # no client knows which classes the others have seen
+    assert build_federation(tiny(scenario={**by_class, "order": "per_client"})).protocols == ("class_il", "task_il")
 
 
 def test_the_classes_that_training_admits(tiny):

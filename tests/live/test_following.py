@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +13,10 @@ from followed import TWO_TASKS, catch_up, drawn, follow, head
 import raysim
 from raysim.callbacks import Callback, RunView
 from raysim.engine.events import RoundDone
-from raysim.live import growing_file, lock_watch
+from raysim.live import facts, growing_file, lock_watch
 from raysim.live.following import FollowedRun
+from raysim.records import run_directory
+from raysim.sweeps import cells
 from raysim.system.files import lock_directory
 
 Copy = Callable[..., Path]
@@ -210,3 +214,24 @@ def test_a_pipe_is_not_waited_for(two_tasks: Path, copied: Copy) -> None:
         os.mkfifo(directory / name)
     run = follow(directory)
     assert (run.state, head(run)["trouble"]) == ("unreadable", "this is no regular file")
+
+
+@pytest.mark.slow
+def test_pytorch_is_not_imported_for_a_page(two_tasks: Path) -> None:
+    """It takes seconds, and hundreds of megabytes of a machine on which others compute."""
+    code = f"""
+import sys
+from pathlib import Path
+from raysim.live.server import serve
+from raysim.live.watched import Watched
+with serve(Watched(Path({str(two_tasks)!r})), 0) as server:
+    assert server.watched.message(0, {{}})[0]["rows"]
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_names_of_files() -> None:
+    """As those who write them call them."""
+    assert (facts.ROUNDS, facts.CLIENTS) == (run_directory.ROUNDS, run_directory.CLIENTS)
+    assert facts.SWEEP_FILE == cells.SWEEP_FILE

@@ -21,7 +21,9 @@ from raysim.config.comparison import label_run
 from raysim.engine.events import RoundDone
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
+from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.run_directory import claim_directory, sha256
+from raysim.records.totals import Totals
 from raysim.system.errors import ConfigError, Diverged
 
 SUMMARY = [
@@ -31,6 +33,7 @@ SUMMARY = [
     "status",
     "clients",
     "tasks",
+    "test_samples",
     "rounds",
     "updates",
     "evaluation",
@@ -49,7 +52,10 @@ SUMMARY = [
     "model_sha256",
     "versions",
 ]
-METRICS = ["accuracy", "average_accuracy", "forgetting", "final_forgetting", "backward_transfer", "forward_transfer"]
+METRICS = [
+    *("accuracy", "average_accuracy", "forgetting", "final_forgetting", "backward_transfer", "forward_transfer"),
+    *("average_incremental_accuracy_by_task", "average_incremental_accuracy", "accuracy_seen", "final_accuracy"),
+]
 ROUND = [
     "round",
     "tasks",
@@ -132,7 +138,7 @@ def test_the_summary_has_the_contracts_keys(summary, rounds):
 
 
 def test_the_matrices_are_those_of_the_rounds_that_end_a_task(summary, rounds):
-    assert list(summary["evaluation"]) == ["class_il", "task_il"]
+    assert list(summary["evaluation"]) == ["class_il", "class_il_seen", "task_il"]
     for protocol, values in summary["evaluation"].items():
         assert list(values) == METRICS
         matrix = [entry["evaluation"][protocol] for entry in rounds if "evaluation" in entry]
@@ -140,6 +146,23 @@ def test_the_matrices_are_those_of_the_rounds_that_end_a_task(summary, rounds):
         assert np.shape(matrix) == (2, 2)
         assert values["average_accuracy"] == pytest.approx(np.mean(matrix[1]))
         assert values["forgetting"] == pytest.approx(matrix[0][0] - matrix[1][0])
+        sizes = summary["test_samples"]
+        seen = [matrix[0][0], np.average(matrix[1], weights=sizes)]
+        assert values["accuracy_seen"] == pytest.approx(seen)
+        assert values["final_accuracy"] == pytest.approx(seen[1])
+        assert values["average_incremental_accuracy"] == pytest.approx(np.mean(seen))
+        assert values["average_incremental_accuracy_by_task"] == pytest.approx((matrix[0][0] + np.mean(matrix[1])) / 2)
+
+
+def test_the_seen_classes_are_the_first_tasks_and_then_all(run, config, summary):
+    """After task 1 only its classes compete, as in task-IL, and no other can be right; after task 2 all compete."""
+    by_class, seen, by_task = (
+        summary["evaluation"][name]["accuracy"] for name in ("class_il", "class_il_seen", "task_il")
+    )
+    assert seen == [[by_task[0][0], 0.0], by_class[1]]
+    assert summary["evaluation"]["class_il_seen"]["forward_transfer"] is None
+    federation = build_federation(config)
+    assert summary["test_samples"] == [len(task.test) for task in federation.tasks]
 
 
 def test_forward_transfer_is_against_the_untrained_model(run, config, summary):
@@ -208,8 +231,11 @@ def test_tensorboard_has_the_scalars_and_the_matrix(run, rounds, summary):
     assert scalars("bytes/up_so_far") == [(e["round"], total) for e, total in zip(rounds, up, strict=True)]
     assert scalars("clients/cohort") == [(e["round"], len(e["cohort"])) for e in rounds]
     assert scalars("methods/probe") == [(e["round"], e["records"]["probe"]) for e in rounds]
-    for protocol in ("class_il", "task_il"):
-        matrix = summary["evaluation"][protocol]["accuracy"]
+    for protocol in ("class_il", "class_il_seen", "task_il"):
+        values = summary["evaluation"][protocol]
+        matrix, name = values["accuracy"], "average_incremental_accuracy"
+        assert scalars(f"average/{protocol}/accuracy_seen") == [*zip((2, 4), values["accuracy_seen"], strict=True)]
+        assert scalars(f"average/{protocol}/{name}") == [(2, values["accuracy_seen"][0]), (4, values[name])]
         assert scalars(f"{protocol}/task_2") == [(2, matrix[0][1]), (4, matrix[1][1])]
         average = [(2, matrix[0][0]), (4, (matrix[1][0] + matrix[1][1]) / 2)]
         assert scalars(f"average/{protocol}/accuracy") == average
@@ -266,6 +292,24 @@ def test_the_result_has_the_summarys_keys_and_loads_again(run, summary):
 def test_a_summary_of_a_raysim_that_did_not_count_steps_loads(summary, tmp_path):
     (tmp_path / "summary.json").write_text(json.dumps({key: value for key, value in summary.items() if key != "steps"}))
     assert raysim.load(tmp_path).steps is None
+
+
+def test_a_summary_of_a_raysim_without_metrics_over_time_gets_what_the_matrices_say(run, summary, tmp_path):
+    old = {key: value for key, value in summary.items() if key != "test_samples"}
+    old["evaluation"] = {"class_il": {key: summary["evaluation"]["class_il"][key] for key in METRICS[:6]}}
+    (tmp_path / "summary.json").write_text(json.dumps(old))
+    found, new = raysim.load(tmp_path), run[0].evaluation["class_il"]
+    assert (found.test_samples, list(found.evaluation)) == ((), ["class_il"])
+    assert found.evaluation["class_il"] == {key: new[key] for key in METRICS[:7]}
+
+
+def test_a_run_that_an_older_raysim_began_ends_without_the_second_reading():
+    totals = Totals([0])
+    totals.begin({"class_il": [0.25], "task_il": [0.5]})
+    totals.matrices = json.loads(json.dumps(totals.matrices))  # as a checkpoint keeps it
+    evaluation = {"class_il": [0.5], "class_il_seen": [0.75], "task_il": [1.0]}
+    totals.add(RoundDone(1, [1], [0], 0.5, 1, 1, 0.1, [0], 1.0, evaluation=evaluation, task_done=True))
+    assert list(totals.summarise(True, ACCURACY_METRIC, [4])["evaluation"]) == ["class_il", "task_il"]
 
 
 def test_what_is_no_run_does_not_load(tmp_path):
@@ -354,7 +398,7 @@ def test_a_run_that_fails_says_so_in_its_summary(tiny, tmp_path):
 def test_one_task_has_nulls_and_no_nan(tiny, tmp_path):
     result = raysim.run(tiny(scenario__tasks=1), {"logging.tensorboard": False}, out=tmp_path / "run", local=True)
     values = result.evaluation["domain_il"]
-    assert {key: values[key] for key in METRICS[2:]} == dict.fromkeys(METRICS[2:])
+    assert {key: values[key] for key in METRICS[2:6]} == dict.fromkeys(METRICS[2:6])
     assert math.isfinite(values["average_accuracy"])
     assert "NaN" not in (tmp_path / "run" / "summary.json").read_text()
 

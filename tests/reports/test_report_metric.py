@@ -38,12 +38,14 @@ def test_an_error_measure_that_has_become_worse_is_forgotten() -> None:
     3 9 8    Forgetting: task 1 was best at 3 (row 1), ends at 6: 3; task 2 was best at 4, ends at 3: -1; mean 1.
     5 4 9    Since the task's end the same, as 3 and 4 are on the diagonal: 1; backward transfer -1.
     6 3 2    Forward: before their turn tasks 2 and 3 are at 9 and 9, untrained at 10 and 8: (10 - 9 + 8 - 9) / 2 = 0.
+    The means over the tasks so far are 3, 4.5 and 11/3: 67/18.
     """
     found = summarise([[3.0, 9.0, 8.0], [5.0, 4.0, 9.0], [6.0, 3.0, 2.0]], [10.0, 10.0, 8.0], metric=PERPLEXITY)
     assert found == {
         "metric": "perplexity", "unit": "", "higher_is_better": False,
         "accuracy": [[3, 9, 8], [5, 4, 9], [6, 3, 2]], "average_accuracy": 11 / 3, "forgetting": 1.0,
         "final_forgetting": 1.0, "backward_transfer": -1.0, "forward_transfer": 0.0,
+        "average_incremental_accuracy_by_task": pytest.approx(67 / 18),
     }  # fmt: skip
     assert metric_of(found) == Metric("perplexity", higher_is_better=False)
 

@@ -64,7 +64,7 @@ def test_custom_components_of_a_runs_config_are_not_imported(tmp_path: Path, mon
     report, _ = report_on(tmp_path)
     assert streams(report) == [None]
     assert not (tmp_path / "imported").exists()
-    assert len([line for line in report.left_out if line.startswith("setting 1: its stream: ")]) == 1
+    assert not any("its stream" in line for line in report.left_out)
 
 
 def test_what_takes_long_is_left_to_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

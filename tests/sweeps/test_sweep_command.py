@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import pytest
 from rich.console import Console
@@ -99,10 +99,10 @@ def test_what_is_wrong_is_told_in_one_line(case: str, sweep_file: Write, capsys:
 
 
 def test_the_table_on_a_terminal(sweep_file: Write, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    def terminal(**more: Any) -> Console:
-        return Console(force_terminal=True, width=160, height=30, **more)
+    def terminal(stream: TextIO) -> Console:
+        return Console(file=stream, force_terminal=True, width=160, height=30)
 
-    monkeypatch.setattr("raysim.sweeps.display.Console", terminal)
+    monkeypatch.setattr("raysim.sweeps.display.make_console", terminal)
     assert main(["sweep", str(sweep_file(GRID)), "--local"]) == 1
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out)
     assert re.search(r"lr-0\.1/FL +done +\d+ s +class-IL \d+\.\d%, task-IL \d+\.\d%", shown)
@@ -113,14 +113,14 @@ def test_the_table_on_a_terminal(sweep_file: Write, monkeypatch: pytest.MonkeyPa
 def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
     sweep_file: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def terminal(**more: Any) -> Console:
-        return Console(force_terminal=True, width=160, height=9, **more)
+    def terminal(stream: TextIO) -> Console:
+        return Console(file=stream, force_terminal=True, width=160, height=9)
 
     def rows() -> list[tuple[str, ...]]:
         columns = [[str(cell) for cell in column.cells] for column in shown.table().columns]
         return list(zip(*columns, strict=True))
 
-    monkeypatch.setattr("raysim.sweeps.display.Console", terminal)
+    monkeypatch.setattr("raysim.sweeps.display.make_console", terminal)
     path = sweep_file("grid: {seed: [0, 1, 2, 3]}")
     raysim.sweep(path, ["seed=0"], "out", local=True)
     plan = plan_sweep(path, (), "out")

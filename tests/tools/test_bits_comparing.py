@@ -64,6 +64,16 @@ def test_every_difference_is_noticed(here: dict[str, Any], said: str) -> None:
     assert difference(here, FOUND) is not None
 
 
+def test_a_key_that_was_added_since_is_no_difference_but_one_that_is_gone_is() -> None:
+    here = copy.deepcopy(FOUND)
+    here["test_samples"] = [4]
+    here["evaluation"] = {**here["evaluation"], "class_il_seen": {"accuracy": [[0.5]]}}
+    assert difference(FOUND, here) is None
+    gone = 'evaluation, test_samples; first: evaluation.class_il_seen {"accuracy": [[0.5]]} at BASE, nothing here'
+    assert difference(here, FOUND) == gone
+    assert difference(here, changed(test_samples=[5], evaluation=here["evaluation"])) is not None
+
+
 def test_what_fails_on_both_sides_has_moved() -> None:
     """No run of the list may be one that is refused."""
     assert difference({"error": "no"}, {"error": "no"}) == "failed at BASE: no; failed here: no"

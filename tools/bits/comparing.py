@@ -8,6 +8,13 @@ from typing import Any, TypeGuard
 
 Found = Mapping[str, Any]
 ABSENT = object()
+ADDED = frozenset(
+    {
+        *("class_il_seen", "test_samples", "accuracy_seen", "final_accuracy"),
+        *("average_incremental_accuracy", "average_incremental_accuracy_by_task"),
+    }
+)
+"""Keys that a commit's code may not write yet. One that only the working tree has is no difference."""
 
 
 def difference(base: Found, here: Found) -> str | None:
@@ -20,7 +27,7 @@ def difference(base: Found, here: Found) -> str | None:
     ]
     if failed:
         return "; ".join(failed)
-    parts = [*base, *(part for part in here if part not in base)]
+    parts = _keys(base, here)
     moved = {part: first(part, base.get(part, ABSENT), here.get(part, ABSENT)) for part in parts}
     told = {part: text for part, text in moved.items() if text is not None}
     if not told:
@@ -31,7 +38,7 @@ def difference(base: Found, here: Found) -> str | None:
 def first(at: str, base: object, here: object) -> str | None:
     """Return where two values of JSON differ first, and how; None where they are the same to the bit."""
     if isinstance(base, Mapping) and isinstance(here, Mapping):
-        inside = [(f"{at}.{key}", base.get(key, ABSENT), here.get(key, ABSENT)) for key in {**base, **here}]
+        inside = [(f"{at}.{key}", base.get(key, ABSENT), here.get(key, ABSENT)) for key in _keys(base, here)]
     elif _is_list(base) and _is_list(here) and len(base) == len(here):
         inside = [(f"{at}[{place}]", *both) for place, both in enumerate(zip(base, here, strict=True))]
     elif _is_list(base) and _is_list(here):
@@ -40,6 +47,11 @@ def first(at: str, base: object, here: object) -> str | None:
         same = base is here or (type(base) is type(here) and repr(base) == repr(here))
         return None if same else f"{at} {_shown(base)} at BASE, {_shown(here)} here"
     return next((text for one in inside if (text := first(*one)) is not None), None)
+
+
+def _keys(base: Found, here: Found) -> list[str]:
+    """Return the keys to compare, in order."""
+    return [*base, *(key for key in here if key not in base and key not in ADDED)]
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:

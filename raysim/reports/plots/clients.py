@@ -17,7 +17,7 @@ MOST_DOTS = 120  # of one method; of more clients there is the box alone
 def draw_clients_accuracies(scene: Scene) -> Iterator[Drawing]:
     """Yield for every protocol the spread of the clients' accuracies, if runs have those of several clients."""
     setting = scene.setting
-    for protocol in setting.protocols:
+    for protocol in setting.main_protocols:
         rows = []
         for group, look in zip(setting.groups, scene.looks, strict=True):
             known = [(run.summary.seed, (run.summary.per_client or {}).get(protocol)) for run in group.runs]

@@ -62,7 +62,7 @@ def draw_over_rounds(scene: Scene) -> Iterator[Drawing]:
         r.virtual_time is not None for rounds in every for r in rounds
     )
     axes = [*([ROUNDS] if often else []), BYTES, *([SECONDS] if measured else []), *([VIRTUAL_TIME] if timed else [])]
-    for protocol in setting.protocols:
+    for protocol in setting.main_protocols:
         if setting.tasks > 1:
             yield _draw_tasks(scene, protocol)
         yield from (_draw_average(scene, protocol, axis) for axis in axes)

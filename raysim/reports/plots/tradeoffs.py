@@ -25,7 +25,7 @@ def draw_tradeoffs(scene: Scene) -> Iterator[Drawing]:
     for (methods, method, knob), sweeps in _knob_sweeps(scene).items():
         name = "-".join(["tradeoff", method, knob, "of", *methods])
         name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
-        for protocol in setting.protocols:
+        for protocol in setting.main_protocols:
             stem = f"{setting.number}-{protocol}-{name}"
             yield _draw_tradeoff(scene, sweeps, protocol, f"{spell_method(method)} {knob}", stem)
 

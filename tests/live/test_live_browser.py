@@ -1,0 +1,166 @@
+"""The live page in Chromium: it equals summary.json, fills while a run is written, and its button works."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import site_check
+from browser import Browser
+
+import raysim
+from raysim.live import lock_watch
+from raysim.live import server as serving
+from raysim.live import watched as watching
+from raysim.live.server import serve
+from raysim.live.watched import Watched
+from raysim.system.files import lock_directory
+
+Copy = Callable[..., Path]
+HOSTILE = "<img src=x onerror=document.title=1><script>document.title=2</script>"
+TEXT = "document.getElementById({!r})?.textContent"
+ROWS = "[...document.querySelectorAll('.matrix [data-row]')].map((c) => [+c.dataset.row, c.textContent, c.className])"
+ROUND = TEXT.format("n-round")
+FAULTS = """(() => {
+  const light = (color) => {
+    const parts = color.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255);
+    const [r, g, b] = parts.map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let around = element; around; around = around.parentElement) {
+      const color = getComputedStyle(around).backgroundColor;
+      if (!/, 0\\)$/.test(color)) return color;
+    }
+  };
+  const faults = [];
+  if (document.documentElement.scrollWidth > innerWidth) faults.push("wider than the window");
+  for (const element of document.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !element.checkVisibility() || element.closest("script, .later, :disabled")) continue;
+    const svg = element.closest("svg"), color = getComputedStyle(element)[svg ? "fill" : "color"];
+    const [high, low] = [light(color), light(behind(svg ? svg.parentElement : element))].sort((a, b) => b - a);
+    if ((high + 0.05) / (low + 0.05) < 4.2) faults.push("hard to read: " + element.textContent);
+    const box = element.getBoundingClientRect();
+    if (box.right > innerWidth + 1 || box.left < -1) faults.push("sticks out: " + element.textContent);
+  }
+  for (const svg of document.querySelectorAll(".draw svg"))
+    if (svg.getBoundingClientRect().height < 50) faults.push("not seen: " + svg.getAttribute("aria-label"));
+  return faults;
+})()"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(site_check.BROWSER is None, reason="no Chromium to open the page in: apt install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    opened = Browser()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the files often, so that no test waits."""
+    for module in (serving, watching):
+        monkeypatch.setattr(module, "SECONDS", 0.05)
+    monkeypatch.setattr(lock_watch, "SECONDS_BETWEEN_LOOKS", 0.0)
+
+
+def figures(rows: list[list[float]]) -> list[list[object]]:
+    """The cells of a whole matrix as the page shows them: by row, the text, and whether a task was not trained yet."""
+    return [[t, f"{100 * v:.1f}", "later" if i > t else ""] for t, row in enumerate(rows) for i, v in enumerate(row)]
+
+
+def test_a_run_that_is_written_while_it_is_shown(browser: Browser, two_tasks: Path, copied: Copy) -> None:
+    summary = raysim.load(two_tasks).evaluation["class_il"]
+    directory = copied(two_tasks, 0, name=HOSTILE)
+    browser.errors.clear()
+    browser.requests.clear()
+    with lock_directory(directory, "run"), serve(Watched(directory), 0) as server:
+        browser.open(server.address)
+        browser.wait(TEXT.format("word"), lambda text: text == "No round is done yet.")
+        assert browser.find(TEXT.format("name")) == HOSTILE
+        assert browser.find("document.images.length") == 0
+        copied(two_tasks, 3, name=HOSTILE)
+        browser.wait(ROUND, lambda text: text == "3 / 8")
+        cells = browser.find(ROWS)
+        assert [cell[2] for cell in cells] == ["part", "part"]
+        copied(two_tasks, 7, name=HOSTILE)
+        browser.wait(ROUND, lambda text: text == "7 / 8")
+        cells = browser.find(ROWS)
+        assert cells[:2] == figures(summary["accuracy"])[:2]
+        assert [cell[2] for cell in cells[2:]] == ["part", "part"]
+        assert browser.find("document.querySelectorAll('[data-shaded]').length") == 2
+        assert browser.find("document.querySelectorAll('#trips [data-fate]').length") == 7 * 3
+        browser.find("document.getElementById('stop').click()")
+        browser.wait(TEXT.format("word"), lambda text: text.startswith("The run ends after the round in progress"))
+        assert (directory / "stop").exists()
+        assert browser.find("document.getElementById('stop').disabled")
+    browser.wait(TEXT.format("word"), lambda text: "The command that served this page has ended" in text)
+    assert browser.errors == []
+    assert {address.partition("?")[0] for address in browser.requests} == {
+        server.address + path for path in ("", "events", "stop")
+    }
+
+
+def test_what_is_shown_equals_the_summary_and_may_be_replayed(browser: Browser, two_tasks: Path) -> None:
+    summary = raysim.load(two_tasks)
+    with serve(Watched(two_tasks), 0) as server:
+        browser.open(server.address)
+        browser.wait(ROUND, lambda text: text == "8 / 8")
+        for protocol, metrics in summary.evaluation.items():
+            browser.find(f"document.querySelector('[data-protocol={protocol}]').click()")
+            mean = f"{100 * (metrics['average_accuracy'] or 0):.1f}%"
+            browser.wait(TEXT.format("n-mean"), lambda text, mean=mean: text == mean)
+            assert browser.find(ROWS) == figures(metrics["accuracy"])
+            for key in ("forgetting", "backward_transfer", "forward_transfer"):
+                value = metrics[key]  # type: ignore[literal-required]
+                assert browser.find(TEXT.format(f"n-{key}")) == f"{100 * value:.1f}%"
+        assert browser.find(TEXT.format("n-up")) == f"{summary.bytes_up / 1024:.1f} KiB"
+        assert browser.find(TEXT.format("n-updates")) == str(summary.updates)
+        accuracy = summary.evaluation["task_il"]["accuracy"]
+        lost = accuracy[0][0] - accuracy[1][0]
+        tip = browser.find('document.querySelector(\'[data-row="1"][data-task="0"]\').dataset.tip')
+        change = f"lost since its best: {100 * lost:.1f}" if lost > 0 else f"its best so far, by {-100 * lost:.1f}"
+        assert tip == f"round 8, on task 1: {100 * accuracy[1][0]:.1f}%\n{change}"
+        browser.find("{const s = document.getElementById('slider'); s.value = 4; s.dispatchEvent(new Event('input'))}")
+        browser.wait(ROUND, lambda text: text == "5 / 8")
+        assert browser.find(ROWS)[:2] == figures(accuracy)[:2]
+        assert len(browser.find(ROWS)) == 2
+        browser.find("document.getElementById('play').click()")
+        browser.wait(ROUND, lambda text: text == "8 / 8")
+
+
+def test_it_can_be_read_at_every_width_light_and_dark(browser: Browser, apart: Path, tmp_path: Path) -> None:
+    """A run with FedBuff, and a sweep of two runs, of which one is chosen."""
+    (tmp_path / "sweep.yaml").write_text(json.dumps({"name": "s", "runs": {"a": {}, HOSTILE.replace("/", ""): {}}}))
+    shutil.copytree(apart, tmp_path / "a")
+    browser.errors.clear()
+    for path in (apart, tmp_path):
+        with serve(Watched(path), 0) as server:
+            for width in (400, 1400):
+                for scheme in ("light", "dark"):
+                    browser.open(server.address, width, 900, scheme)
+                    if path == tmp_path:
+                        browser.wait("document.querySelectorAll('#cards button').length", lambda number: number == 2)
+                        browser.find("document.querySelector('#cards button').click()")
+                    browser.wait(f"!!{ROUND}")
+                    assert browser.find(FAULTS) == [], (path, width, scheme)
+                    back = browser.find("getComputedStyle(document.body).backgroundColor")
+                    assert (back == "rgb(255, 255, 255)") == (scheme == "light")
+    assert browser.errors == []
+
+
+def test_a_run_that_is_deleted_while_it_is_shown(browser: Browser, two_tasks: Path, copied: Copy) -> None:
+    directory = copied(two_tasks, 7)
+    with serve(Watched(directory), 0) as server:
+        browser.open(server.address)
+        browser.wait(ROUND, lambda text: text == "7 / 8")
+        shutil.rmtree(directory)
+        browser.wait(TEXT.format("state"), lambda text: text == "deleted")
+        assert browser.find(ROUND) == "7 / 8"
