@@ -52,6 +52,7 @@ format: $(INSTALLED) ## put the code into its format
 docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.md, the methods' keys, the tables of choose.md and results/
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/command_reference.py
+	$(BIN)/python tools/leaderboard_page.py
 	$(BIN)/python tools/method_chooser.py
 	$(BIN)/python tools/provenance.py
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from leaderboard import Board, read_boards
+from leaderboard_page import read_rankings
 
 from raysim.api import Method
 from raysim.api.method import Need
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import needs_of
+from raysim.reports.ranks import Ranking
 
 ROOT = Path(__file__).parents[1]
-PAGE, BOARDS = ROOT / "docs" / "choose.md", ROOT / "results" / "leaderboard"
+PAGE, RANKED = ROOT / "docs" / "choose.md", ROOT / "results" / "leaderboard"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
 KINDS = {"new domains": "rotated", "new classes": "split"}  # by kind of stream: how its settings' names end
 BEST = 3  # methods that a question lists
@@ -55,28 +57,33 @@ QUESTIONS: Mapping[str, Callable[[Choice], bool]] = {
 }
 
 
+@cache
 def read_choices() -> list[Choice]:
     """Return all methods, those that joint and fixed bound and not the bounds."""
-    boards = read_boards([BOARDS])
+    rankings = read_rankings(RANKED)
     choices = []
     for name in table("method"):
         method = resolve("method", name)()
         if name not in ("joint", "fixed"):
-            choices.append(Choice(name, method, needs_of(method), _ranks(name, boards)))
+            choices.append(Choice(name, method, needs_of(method), _ranks(name, rankings)))
     return choices
 
 
-def _ranks(name: str, boards: Sequence[Board]) -> dict[str, float]:
+def _ranks(name: str, rankings: Sequence[Ranking]) -> dict[str, float]:
     """Return a method's mean rank by kind of stream: that of its best row, as DER++ is a row of der."""
     found = {}
     for kind, ending in KINDS.items():
-        boards_of_kind = [board for board in boards if board.setting.endswith(ending)]
-        by_board = [
-            [board.ranks[row.name] for row in board.rows if [*row.group.methods] == [name] and row.name in board.ranks]
-            for board in boards_of_kind
+        of_kind = [ranking for ranking in rankings if ranking.setting.title.endswith(ending)]
+        by_setting = [
+            [
+                ranking.ranks[ranking.names[group.label]]
+                for group in ranking.groups
+                if [*group.methods] == [name] and ranking.names[group.label] in ranking.ranks
+            ]
+            for ranking in of_kind
         ]
-        if all(by_board):
-            found[kind] = fmean(map(min, by_board))
+        if all(by_setting):
+            found[kind] = fmean(map(min, by_setting))
     return found
 
 

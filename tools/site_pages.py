@@ -32,6 +32,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "tutorial.md",
         "quickstart.md",
         "asynchronous.md",
+        "first_cluster.md",
         "experiments.md",
         "writing_a_method.md",
     ],
@@ -39,7 +40,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Methods": ["methods/README.md", "methods/*.md"],
     "Reference": ["config.md", "command_line.md", "api.md", "metrics.md", "figures.md"],
     "Results": ["results/README.md", "results/*.md", "reproducing.md", "benchmarks.md"],
-    "Explain": ["architecture.md", "checkpoints.md", "decisions/README.md", "decisions/*.md"],
+    "Explain": ["architecture.md", "statistics.md", "checkpoints.md", "decisions/README.md", "decisions/*.md"],
     "Project": ["contributing.md", "releasing.md", "changelog.md"],
     "How to": [
         "check.md",

@@ -90,6 +90,9 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
         label, metric = protocol_label(protocol, result.top_k, result.tested), metric_of(values)
+        if protocol == SEEN and values["accuracy"] == result.evaluation["class_il"]["accuracy"]:
+            print_line(console, f"{metric.title}, {label}: the same")
+            continue
         print_line(console, f"{metric.title}, {label}: row t is after {when}, column i is on task i")
         console.print(_tabulate(values["accuracy"], console, metric, in_step))
         for name, matrix in (("worst client", values.get("worst")), ("deviation over clients", values.get("std"))):

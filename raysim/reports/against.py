@@ -60,7 +60,7 @@ def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) ->
     if not columns:
         return None
     title = f"{paper.paper}, {name}"
-    gains = [found for rows in columns if (found := find_gains(paper, rows))]
+    gains = [found for found in find_gains(paper, setting, columns) if found]
     levels = [level for rows in columns for row in rows if (level := _level(*row))]
     stated = paper.settings[name].stated
     departures = dict.fromkeys(line for rows in columns for *_, group in rows for line in _departures(stated, group))

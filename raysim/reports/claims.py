@@ -1,14 +1,16 @@
 """The gains that a paper claims, the measured ones, and a paired test of each."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raysim.evaluation.metrics import protocol_label
 from raysim.reports.content import ComparedPair
-from raysim.reports.grouping import MethodGroup
+from raysim.reports.families import adjust_family
+from raysim.reports.gains import Pair, count_common_seeds, gains_by_labels, measure_gain, say_gain, show_change
+from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.published import PublishedColumn, PublishedPaper
-from raysim.reports.statistics import LEVEL, MeanOverSeeds, PairedDifference, compare_pairs, correct_by_holm
+from raysim.reports.statistics import MeanOverSeeds, PairedDifference
 from raysim.reports.tables import (
     ACCURACY,
     FINAL_FORGETTING,
@@ -18,8 +20,6 @@ from raysim.reports.tables import (
     Quantity,
     ReportTable,
     TableCell,
-    count_common_seeds,
-    show_change,
 )
 
 QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING, *OVER_TIME)} | {
@@ -29,11 +29,13 @@ QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORG
 
 CHANGE = (-100.0, 100.0)  # of an accuracy in %
 
-VERDICTS = ("supported", "not supported", "reversed")
+SUPPORTED, REVERSED, INCONCLUSIVE, NOT_SUPPORTED = "supported", "reversed", "inconclusive", "not supported"
+VERDICTS = (SUPPORTED, INCONCLUSIVE, NOT_SUPPORTED, REVERSED)
 MEANING = (
-    f"Supported: the measured gain has the sign of the published one and differs significantly from 0 ({TEST} over the "
-    "gains in a metric, 5%). Reversed: it is significant with the other sign. Not supported: it is not significant, or "
-    "there is only one common seed. Measured are the mean of the paired differences, its 95% interval and p."
+    f"Measured: the mean of the paired differences, its interval and p ({TEST}). Gains that a table below has too are "
+    "tested there, and the other claimed gains in a metric are a family. Supported: the gain is significant (5%) with "
+    "the published sign. Reversed: it is significant with the other sign. Inconclusive: it has the published sign and "
+    "is not significant. Not supported: it does not have the published sign and is not significant."
 )
 
 ComparedRow = tuple[PublishedColumn, str, MethodGroup]
@@ -42,14 +44,13 @@ ComparedRow = tuple[PublishedColumn, str, MethodGroup]
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """A gain in a column of a paper, the measured one over common seeds, and its corrected p."""
+    """A gain in a column of a paper, and the measured one over common seeds, corrected in its family."""
 
     column: PublishedColumn
     group: MethodGroup
     over: MethodGroup
     published: float
     measured: PairedDifference
-    p: float | None
 
     @property
     def quantity(self) -> Quantity:
@@ -59,9 +60,16 @@ class Gain:
     @property
     def verdict(self) -> str:
         """The verdict on the published gain, one of VERDICTS."""
-        told = self.measured.exact or (self.p is not None and self.p < LEVEL)
         agreement = self.measured.mean * self.published
-        return VERDICTS[1] if not told or agreement == 0 else VERDICTS[0] if agreement > 0 else VERDICTS[2]
+        if self.measured.significant and agreement != 0:
+            return SUPPORTED if agreement > 0 else REVERSED
+        return INCONCLUSIVE if agreement > 0 else NOT_SUPPORTED
+
+    @property
+    def told(self) -> str:
+        """The verdict, with the number of seeds if they were too few for another."""
+        seeds = f" ({self.measured.pairs} seed{'s' * (self.measured.pairs > 1)})"
+        return self.verdict + seeds * (self.verdict == INCONCLUSIVE)
 
     @property
     def shown(self) -> ComparedPair:
@@ -71,26 +79,51 @@ class Gain:
         return ComparedPair("gain", name_metric(self.column), self.group.label, published, measured, CHANGE)
 
 
-def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[Gain]:
-    """Return the gains in a column that the paper claims, if both methods were measured."""
-    column = rows[0][0]
-    quantity = QUANTITIES[column.metric][0]
-    pairs = [
+def find_gains(
+    paper: PublishedPaper, setting: ExperimentSetting, columns: Sequence[Sequence[ComparedRow]]
+) -> list[list[Gain]]:
+    """Return for each column the gains that the paper claims, if both methods were measured."""
+    claimed = [[*_claimed_pairs(paper, rows)] for rows in columns]
+    tested: dict[tuple[str, str], Mapping[tuple[str, str], PairedDifference]] = {}
+    for metric in {(rows[0][0].protocol, rows[0][0].metric) for rows in columns}:
+        alike = zip(columns, claimed, strict=True)
+        pairs = [
+            (group, over)
+            for rows, found in alike
+            if (rows[0][0].protocol, rows[0][0].metric) == metric
+            for _, group, _, over in found
+        ]
+        tested[metric] = _test_pairs(setting, pairs, *metric)
+    return [
+        [
+            Gain(column, group, over, column.cells[method][0] - column.cells[other][0], difference)
+            for method, group, other, over in found
+            if (difference := tested[column.protocol, column.metric].get((group.label, over.label)))
+        ]
+        for ((column, *_), *_), found in zip(columns, claimed, strict=True)
+    ]
+
+
+def _claimed_pairs(
+    paper: PublishedPaper, rows: Sequence[ComparedRow]
+) -> list[tuple[str, MethodGroup, str, MethodGroup]]:
+    return [
         (method, group, other, over)
         for _, method, group in rows
         for _, other, over in rows
         if other in paper.claims.get(method, ()) and _alike(paper, (method, group), (other, over))
     ]
-    measured = [
-        compare_pairs(quantity.by_seed(over, column.protocol), quantity.by_seed(group, column.protocol))
-        for _, group, _, over in pairs
-    ]
-    corrected = correct_by_holm([None if one is None else one.p for one in measured])
-    return [
-        Gain(column, group, over, column.cells[method][0] - column.cells[other][0], difference, p)
-        for (method, group, other, over), difference, p in zip(pairs, measured, corrected, strict=True)
-        if difference is not None
-    ]
+
+
+def _test_pairs(
+    setting: ExperimentSetting, pairs: Sequence[Pair], protocol: str, metric: str
+) -> Mapping[tuple[str, str], PairedDifference]:
+    """Return the differences by labels: those of the setting's added methods, and the others as one family."""
+    quantity = QUANTITIES[metric][0]
+    known = gains_by_labels(setting, quantity, protocol)
+    others = {(one.label, over.label): (one, over) for one, over in pairs if (one.label, over.label) not in known}
+    measured = adjust_family([measure_gain(pair, quantity, protocol) for pair in others.values()])
+    return {**known, **{labels: one for labels, one in zip(others, measured, strict=True) if one is not None}}
 
 
 def _alike(paper: PublishedPaper, one: tuple[str, MethodGroup], other: tuple[str, MethodGroup]) -> bool:
@@ -113,9 +146,9 @@ def tabulate_claims(title: str, gains: Sequence[Gain], note: str) -> ReportTable
             gain.group.label,
             gain.over.label,
             gain.quantity.show(gain.published, sign=True),
-            show_change(gain.quantity, gain.measured, gain.p),
+            show_change(gain.quantity, gain.measured),
             str(count_common_seeds(gain.over, gain.group)),
-            gain.verdict,
+            gain.told,
         )
         for gain in gains
     ]
@@ -124,7 +157,11 @@ def tabulate_claims(title: str, gains: Sequence[Gain], note: str) -> ReportTable
     verdict = f"Of {len(gains)} published gain{'s' * (len(gains) > 1)}: {told}."
     column = gains[0].column
     caption = f"{title}, Table {column.table}: gains in {name_metric(column)}"
-    return ReportTable(caption, headings, to_cells(rows), note, texts=2, verdict=verdict)
+    said = [
+        say_gain(f"{gain.group.label}, compared with {gain.over.label},", gain.measured, gain.quantity)
+        for gain in gains
+    ]
+    return ReportTable(caption, headings, to_cells(rows), note, texts=2, verdict=verdict, sentences=said)
 
 
 def to_cells(rows: Sequence[Sequence[str]]) -> list[list[TableCell]]:

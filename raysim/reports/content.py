@@ -1,14 +1,18 @@
 """The content of a report, without a format."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.naming import join_names
+from raysim.reports.ranks import tabulate_overview
 from raysim.reports.statistics import MeanOverSeeds
 from raysim.reports.tables import ReportTable, tabulate_settings
+from raysim.system.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ class Section:
 
     Attributes:
         setting: the setting.
-        tables: its results, then what each added method changes.
+        facts: what was run.
+        tables: its results, then what added methods change.
         comparisons: its comparisons with a paper.
         plots: its plots.
         shown_before: a line for each plot that is the same as one of an earlier section.
@@ -90,12 +95,22 @@ class Section:
     """
 
     setting: ExperimentSetting
+    facts: ReportTable
     tables: Sequence[ReportTable]
     comparisons: Sequence[Comparison]
     plots: Sequence[Plot]
     shown_before: Sequence[str] = ()
     stream: Plot | None = None
     stream_note: str = ""
+
+    @property
+    def contents(self) -> list[tuple[str, str]]:
+        """The parts of the section: their ids on the page, and their titles."""
+        parts = [("published", "Published and measured")] * bool(self.comparisons)
+        parts += [("results", "Results")]
+        parts += [("plots", "Plots")] * bool(self.plots or self.shown_before)
+        parts += [("commands", "Configs and commands")]
+        return [(f"setting-{self.setting.number}-{part}", title) for part, title in parts]
 
     @property
     def all_tables(self) -> list[ReportTable]:
@@ -116,11 +131,13 @@ class Report:
         sections: a section for each setting.
         left_out: a line for everything that is not in the sections.
         out: the directory that the report is written to.
+        day: the day on which it is written.
     """
 
     sections: Sequence[Section]
     left_out: Sequence[str]
     out: Path
+    day: date = field(default_factory=lambda: datetime.now(UTC).date())
 
     @property
     def title(self) -> str:
@@ -139,3 +156,13 @@ class Report:
     def settings(self) -> ReportTable | None:
         """The table of the differences between the settings."""
         return tabulate_settings([section.setting for section in self.sections])
+
+    @cached_property
+    def overview(self) -> ReportTable | None:
+        """The methods by settings, if there are several."""
+        return tabulate_overview([section.setting for section in self.sections])
+
+    @property
+    def origin(self) -> str:
+        """When the report was written, and by which version."""
+        return f"Reported on {self.day.isoformat()} by raysim {VERSION}."

@@ -61,7 +61,8 @@ def _run_rows(report: Report) -> Iterator[Mapping[str, object]]:
 def _mean_rows(report: Report) -> Iterator[Mapping[str, object]]:
     for section in report.sections:
         for protocol in section.setting.protocols:
-            yield from (dict(_mean_row(section.setting, group, protocol)) for group in section.setting.groups)
+            setting = section.setting.evaluated(protocol)
+            yield from (dict(_mean_row(setting, group, protocol)) for group in setting.groups)
 
 
 def _to_csv(rows: Iterator[Mapping[str, object]]) -> str:

@@ -7,8 +7,9 @@ order of their sweep, or else of their methods and keys.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from raysim.config import load
@@ -25,6 +26,8 @@ NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkp
 
 ROWS = "methods"  # the axis of a sweep whose values are the rows of tables
 
+BOUNDS = frozenset({"joint", "fixed"})  # methods that no other is compared with: they see all data, or the first task
+
 Flat = Mapping[str, object]
 
 
@@ -36,11 +39,24 @@ class MethodGroup:
         label: the name of the group in tables and plots.
         methods: the methods in their order, each with its hyperparameters.
         runs: the runs by seed; no seed comes twice.
+        own: its values of the keys that differ between the rows of its sweep, such as a tuned learning rate.
     """
 
     label: str
     methods: Methods
     runs: Sequence[FinishedRun]
+    own: Flat = field(default_factory=dict)
+
+    @property
+    def bound(self) -> bool:
+        """Whether it is an upper or a lower bound, and no competitor."""
+        return not BOUNDS.isdisjoint(self.methods)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The protocols by which it was evaluated."""
+        evaluated = [run.summary.evaluation for run in self.runs]
+        return tuple(protocol for protocol in evaluated[0] if all(protocol in one for one in evaluated))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +77,20 @@ class ExperimentSetting:
 
     @property
     def protocols(self) -> list[str]:
-        """The protocols by which all its runs were evaluated."""
-        found = dict.fromkeys(protocol for run in self.runs for protocol in run.summary.evaluation)
-        return [protocol for protocol in found if all(protocol in run.summary.evaluation for run in self.runs)]
+        """The protocols by which groups were evaluated, those of most groups first."""
+        counts = Counter(protocol for group in self.groups for protocol in group.protocols)
+        # older runs lack the seen classes
+        known = [protocol for protocol in counts if protocol != SEEN or counts[SEEN] == len(self.groups)]
+        return sorted(known, key=lambda protocol: -counts[protocol])
 
     @property
     def main_protocols(self) -> list[str]:
         """The protocols without class-IL among the seen classes, which is class-IL after the last task."""
         return [protocol for protocol in self.protocols if protocol != SEEN]
+
+    def evaluated(self, protocol: str) -> "ExperimentSetting":
+        """Return the setting with the groups that were evaluated by a protocol."""
+        return replace(self, groups=[group for group in self.groups if protocol in group.protocols])
 
     @property
     def packed(self) -> bool:
@@ -123,7 +145,8 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
         metric = metric_of(next(iter(run.summary.evaluation.values())))
         values = {key: value for key, value in _of_the_setting(run).items() if key not in of_rows[run]}
-        protocols = [protocol for protocol in run.summary.evaluation if protocol != SEEN]  # older runs lack it
+        # older runs lack the seen classes; rows of a sweep with a head for each task have other protocols
+        protocols = [protocol for protocol in run.summary.evaluation if protocol != SEEN and ROWS not in run.names]
         identity = (_identity(values), run.summary.tasks, metric, *protocols)
         by_setting.setdefault(identity, []).append(run)
     members = list(by_setting.values())
@@ -213,9 +236,10 @@ def _groups(
     left_out: list[str],
 ) -> list[MethodGroup]:
     by_methods: dict[str, dict[int, FinishedRun]] = {}
+    owned = {run: {key: value for key, value in _of_the_setting(run).items() if key in of_rows[run]} for run in runs}
     for run in runs:
-        own = {key: value for key, value in _of_the_setting(run).items() if key in of_rows[run]}
-        identity = json.dumps([_identity(own), *([name, _identity(knobs)] for name, knobs in run.methods.items())])
+        methods_of_run = [[name, _identity(knobs)] for name, knobs in run.methods.items()]
+        identity = json.dumps([_identity(owned[run]), *methods_of_run])
         group = by_methods.setdefault(identity, {})
         if earlier := group.get(run.summary.seed):
             left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")
@@ -226,7 +250,7 @@ def _groups(
     labels = unique_names([sweep_label(group, rows) for group in grouped])
     labels = labels or unique_names([derive_label(one, methods) for one in methods])
     labels = labels or [derive_label(one, methods, spelled=False) for one in methods]
-    return list(map(MethodGroup, labels, methods, grouped))
+    return list(map(MethodGroup, labels, methods, grouped, [owned[group[0]] for group in grouped]))
 
 
 def _rank_methods(methods: Methods) -> list[tuple[str, list[tuple[float, str]]]]:

@@ -1,15 +1,14 @@
-"""Means over seeds, paired differences with intervals and tests, and the best of a column."""
+"""Means over seeds, and paired differences with their intervals and tests."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Literal
 
 LEVEL = 0.05
 """A difference is significant below this p. Intervals cover 1 - LEVEL."""
-
-Mark = Literal["", "best", "tied"]
+EQUAL_PAIRS = 3
+"""Equal differences in so many pairs are significant without a test. Two can be equal by chance."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +21,31 @@ class MeanOverSeeds:
 
 @dataclass(frozen=True)
 class PairedDifference(MeanOverSeeds):
-    """The mean of paired differences, their deviation, half their 95% interval (t), and p of the two-sided t-test.
+    """The mean of paired differences and their deviation, with a two-sided t-test.
 
-    Half and p are None for one pair, or if all differences are equal.
+    Attributes:
+        pairs: the number of pairs.
+        half: half the interval around the mean, None for one pair or if all differences are equal.
+        p: p of the test, None where `half` is. Both are of the test alone until `families.adjust_family` corrects them.
     """
 
+    pairs: int
     half: float | None
     p: float | None
 
     @property
     def exact(self) -> bool:
-        """Whether several pairs have the same difference, other than zero. No test is needed then."""
-        return self.p is None and self.std is not None and self.mean != 0
+        """Whether at least three pairs have the same difference, other than zero. No test is needed then."""
+        return self.p is None and self.pairs >= EQUAL_PAIRS and self.mean != 0
+
+    @property
+    def significant(self) -> bool:
+        """Whether the mean differs significantly from 0. The interval then excludes 0."""
+        return self.exact or (self.p is not None and self.p < LEVEL)
+
+    def interval_half(self, level: float) -> float:
+        """Return half the interval that covers 1 - level, if there is a deviation between several pairs."""
+        return quantile_of_t(1 - level, self.pairs - 1) * (self.std or 0.0) / math.sqrt(self.pairs)
 
 
 def average(values: Sequence[float]) -> MeanOverSeeds | None:
@@ -50,10 +62,10 @@ def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> Pa
         return None
     # one pair, or equal up to rounding: there is no deviation to test against
     if found.std is None or max(differences) - min(differences) <= 1e-12 * max(1.0, *map(abs, differences)):
-        return PairedDifference(found.mean, found.std, None, None)
-    error, freedom = found.std / math.sqrt(len(seeds)), len(seeds) - 1
-    p = 1.0 - within_t(found.mean / error, freedom)
-    return PairedDifference(found.mean, found.std, quantile_of_t(1 - LEVEL, freedom) * error, p)
+        return PairedDifference(found.mean, found.std, len(seeds), None, None)
+    t = found.mean / (found.std / math.sqrt(len(seeds)))
+    alone = PairedDifference(found.mean, found.std, len(seeds), None, 1.0 - within_t(t, len(seeds) - 1))
+    return replace(alone, half=alone.interval_half(LEVEL))
 
 
 def within_t(t: float, freedom: int) -> float:
@@ -78,41 +90,3 @@ def quantile_of_t(part: float, freedom: int) -> float:
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if within_t(middle, freedom) < part else (low, middle)
     return high
-
-
-def correct_by_holm(found: Sequence[float | None]) -> list[float | None]:
-    """Return the p values with Holm's correction (Scand. J. Statist. 6, 1979). None values do not count."""
-    order = sorted((p, index) for index, p in enumerate(found) if p is not None)
-    corrected: list[float | None] = [None] * len(found)
-    largest = 0.0
-    for tested, (p, index) in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - tested) * p))
-        corrected[index] = largest
-    return corrected
-
-
-def mark_best(column: Sequence[Mapping[int, float]], higher_is_better: bool) -> list[Mark]:
-    """Mark the best mean of a column, if it is significant; the column's values are by seed.
-
-    It is `best` if it differs significantly from all others (paired test, corrected over the column). Otherwise it and
-    those that do not differ are `tied`. If none differs, or there is one seed, nothing is marked.
-    """
-    means = [fmean(values.values()) if values else None for values in column]
-    known = [index for index, mean in enumerate(means) if mean is not None]
-    marks: list[Mark] = [""] * len(column)
-    if len(known) < 2:
-        return marks
-    first = max(known, key=lambda index: (means[index] or 0.0) * (1 if higher_is_better else -1))
-    others = [index for index in known if index != first]
-    found = [compare_pairs(column[index], column[first]) for index in others]
-    corrected = correct_by_holm([None if one is None else one.p for one in found])
-    tied = [
-        index
-        for index, one, p in zip(others, found, corrected, strict=True)
-        if not (one and one.exact) and (p is None or p >= LEVEL)
-    ]
-    if len(tied) < len(others):
-        marks[first] = "tied" if tied else "best"
-        for index in tied:
-            marks[index] = "tied"
-    return marks

@@ -6,20 +6,13 @@ from typing import Literal
 
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
+from raysim.reports.families import Mark, mark_column
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
-from raysim.reports.naming import derive_label, show_bare
-from raysim.reports.reading import Methods
-from raysim.reports.statistics import (
-    MeanOverSeeds,
-    PairedDifference,
-    average,
-    compare_pairs,
-    correct_by_holm,
-    mark_best,
-)
+from raysim.reports.naming import show_bare
+from raysim.reports.statistics import MeanOverSeeds, average
 
 NOTHING = "-"
-TIED = "†"
+WORSE = "†"
 TEST = "paired t-test over common seeds with Holm's correction"
 
 
@@ -90,17 +83,18 @@ COSTS = (
 
 @dataclass(frozen=True)
 class TableCell:
-    """A text, and whether it is significantly the best of its column."""
+    """A text, and how it is marked: the best or the second best value of its column. `†` is part of the text."""
 
     text: str
     best: bool = False
+    second: bool = False
 
 
 @dataclass(frozen=True)
 class ReportTable:
     """A table. Its first `texts` columns are words, the others numbers.
 
-    `verdict` is a one-line result, and `note` explains how to read the table.
+    `verdict` is a one-line result, `sentences` say what the rows show, and `note` explains how to read the table.
     """
 
     caption: str
@@ -109,6 +103,7 @@ class ReportTable:
     note: str = ""
     texts: int = 1
     verdict: str = ""
+    sentences: Sequence[str] = ()
 
 
 def learning_of(metric: Metric) -> Sequence[Quantity]:
@@ -129,9 +124,10 @@ def express(quantity: Quantity, metric: Metric) -> Quantity:
 
 def over_time_of(setting: ExperimentSetting, protocol: str) -> Sequence[Quantity]:
     """Return those of OVER_TIME that all runs of a setting have; by task only if not all have it over samples."""
+    groups = setting.evaluated(protocol).groups
 
     def known(quantity: Quantity) -> bool:
-        return all(len(quantity.by_seed(group, protocol)) == len(group.runs) for group in setting.groups)
+        return groups != [] and all(len(quantity.by_seed(group, protocol)) == len(group.runs) for group in groups)
 
     incremental = INCREMENTAL if known(INCREMENTAL) else INCREMENTAL_BY_TASK
     return [express(quantity, setting.metric) for quantity in (incremental, OVER_SAMPLES) if known(quantity)]
@@ -155,88 +151,47 @@ def tabulate_settings(settings: Sequence[ExperimentSetting]) -> ReportTable | No
 def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     """Return mean and sample standard deviation over seeds of every quantity, by group.
 
-    There are columns about clients if a run of the setting has evaluation.per_client.
+    There are columns about clients if a run of the setting has evaluation.per_client. Costs are not marked.
     """
+    groups = setting.evaluated(protocol).groups
     fairness = FAIRNESS if any(protocol in (run.summary.per_client or {}) for run in setting.runs) else ()
-    quantities = (*learning_of(setting.metric), *over_time_of(setting, protocol), *fairness, *COSTS)
+    learning = (*learning_of(setting.metric), *over_time_of(setting, protocol), *fairness)
     columns = [
-        [TableCell(group.label) for group in setting.groups],
-        [TableCell(str(len(group.runs))) for group in setting.groups],
-        *(_column(setting.groups, quantity, protocol) for quantity in quantities),
+        [TableCell(group.label) for group in groups],
+        [TableCell(str(len(group.runs))) for group in groups],
+        *(_column(groups, quantity, protocol) for quantity in learning),
+        *([TableCell(_show_group(group, cost, protocol)) for group in groups] for cost in COSTS),
     ]
-    headings = ("methods", "seeds", *(quantity.title for quantity in quantities))
-    alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
-    notes = [] if alike else ["Not all groups have the same seeds; changes by an added method are over common ones."]
+    headings = ("methods", "seeds", *(quantity.title for quantity in (*learning, *COSTS)))
+    alike = len({tuple(run.summary.seed for run in group.runs) for group in groups}) == 1
+    notes = [] if alike else ["Not all groups have the same seeds; differences are over common ones."]
     cells = [cell for column in columns for cell in column]
-    if any(cell.best for cell in cells):
-        notes.append(f"Bold: better than all others ({TEST} over the column, 5%).")
-    if any(cell.text.endswith(TIED) for cell in cells):
-        notes.append(f"{TIED}: the best, and those not significantly different from it ({TEST} over the column, 5%).")
     caption = f"{setting.label(protocol)}: mean ± standard deviation over seeds"
-    return ReportTable(caption, headings, [*zip(*columns, strict=True)], " ".join(notes))
+    return ReportTable(caption, headings, [*zip(*columns, strict=True)], " ".join([*notes, *explain_marks(cells)]))
 
 
-def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | None:
-    """Return the change by an added method, for all pairs of groups that differ by one, or None without pairs."""
-    among, learning = [group.methods for group in setting.groups], learning_of(setting.metric)
-    pairs = [
-        (added, base, extended)
-        for base in setting.groups
-        for extended in setting.groups
-        if (added := _added(base.methods, extended.methods)) is not None
-    ]
-    if not pairs:
-        return None
-    found = [
-        [compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(extended, protocol)) for quantity in learning]
-        for _, base, extended in pairs
-    ]
-    columns = [[None if one is None else one.p for one in column] for column in zip(*found, strict=True)]
-    corrected = [*zip(*map(correct_by_holm, columns), strict=True)]
-    rows = [
-        (
-            TableCell(derive_label(added, among)),
-            TableCell(base.label),
-            TableCell(str(count_common_seeds(base, extended))),
-            *map(TableCell, map(show_change, learning, row, p)),
-        )
-        for (added, base, extended), row, p in zip(pairs, found, corrected, strict=True)
-    ]
-    headings = ("added", "to", "common seeds", *(quantity.title for quantity in learning))
-    caption = f"{setting.label(protocol)}: what each added method changes"
-    note = f"Mean of the paired differences and its 95% interval; p of the two-sided {TEST} over the column."
-    return ReportTable(caption, headings, rows, note, texts=2)
+def explain_marks(cells: Sequence[TableCell]) -> list[str]:
+    """Return the sentences that explain the marks of some cells."""
+    notes = []
+    if any(cell.best for cell in cells):
+        notes.append("Bold: the best mean. Underlined: the second best.")
+    if any(cell.text.endswith(WORSE) for cell in cells):
+        notes.append(f"{WORSE}: significantly worse than the best ({TEST} over the column, 5%).")
+    return notes
 
 
-def show_change(quantity: Quantity, found: PairedDifference | None, p: float | None) -> str:
-    """Return a mean of paired differences with its 95% interval and p, if there are any, or a dash."""
-    if found is None:
-        return NOTHING
-    mean = quantity.show(found.mean, sign=True)
-    if found.half is None or p is None:
-        return mean
-    ends = (quantity.show(end, sign=True) for end in (found.mean - found.half, found.mean + found.half))
-    return f"{mean} ({' to '.join(ends)}), p {'< 0.001' if p < 0.001 else format(p, '.3f')}"
-
-
-def count_common_seeds(base: MethodGroup, extended: MethodGroup) -> int:
-    """Return the number of seeds that two groups share."""
-    return len({run.summary.seed for run in base.runs} & {run.summary.seed for run in extended.runs})
+def mark_groups(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[Mark]:
+    """Return the marks of a quantity's column. Bounds are not compared."""
+    column = [{} if group.bound else quantity.by_seed(group, protocol) for group in groups]
+    return mark_column(column, quantity.higher_is_better, quantity.digits)
 
 
 def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[TableCell]:
-    marks = mark_best([quantity.by_seed(group, protocol) for group in groups], quantity.higher_is_better)
-    means = [quantity.show_mean(quantity.average_group(group, protocol)) for group in groups]
     return [
-        TableCell(f"{mean} {TIED}" if mark == "tied" else mean, mark == "best")
-        for mean, mark in zip(means, marks, strict=True)
+        TableCell(_show_group(group, quantity, protocol) + f" {WORSE}" * mark.worse, mark.best, mark.second)
+        for group, mark in zip(groups, mark_groups(groups, quantity, protocol), strict=True)
     ]
 
 
-def _added(base: Methods, extended: Methods) -> Methods | None:
-    """Return the single method that `extended` has in addition to `base`, or None if they differ otherwise."""
-    added = [name for name in extended if name not in base]
-    if len(added) != 1:
-        return None
-    rest = [(name, knobs) for name, knobs in extended.items() if name != added[0]]
-    return {added[0]: extended[added[0]]} if rest == list(base.items()) else None
+def _show_group(group: MethodGroup, quantity: Quantity, protocol: str) -> str:
+    return quantity.show_mean(quantity.average_group(group, protocol))

@@ -26,11 +26,14 @@ def open_report_display(stream: TextIO) -> Iterator[Callable[[str], None]]:
 
 
 def show_report(report: Report, console: Console) -> None:
-    """Print a report. The best of each column is bold if the console can show it."""
+    """Print a report. The best of each column is bold and the second underlined, if the console can show it."""
     if report.settings:
         _show_table(report.settings, console)
+    if report.overview:
+        _show_table(report.overview, console)
     for section in report.sections:
         print_line(console, section.heading)
+        _show_table(section.facts, console)
         for comparison in section.comparisons:
             for table in comparison.tables:
                 _show_table(table, console)
@@ -48,10 +51,13 @@ def _show_table(table: ReportTable, console: Console) -> None:
     if table.verdict:
         print_line(console, table.verdict)
     shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    shown.show_header = any(table.headings)
     for index, heading in enumerate(table.headings):
         shown.add_column(Text(single_line(heading)), justify="left" if index < table.texts else "right")
     for row in table.rows:
-        shown.add_row(*(Text(single_line(cell.text), style="bold" if cell.best else "") for cell in row))
+        shown.add_row(
+            *(Text(single_line(cell.text), style="bold" if cell.best else "underline" * cell.second) for cell in row)
+        )
     console.print(shown)
     if table.note:
         print_line(console, table.note)

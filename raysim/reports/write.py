@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -12,6 +13,7 @@ from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
 from raysim.reports.content import Plot, Report, Section
 from raysim.reports.formats import FORMATS
+from raysim.reports.gains import tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.packed import packed_directory
 from raysim.reports.plots.accuracy import draw_over_tasks
@@ -27,7 +29,8 @@ from raysim.reports.plots.tradeoffs import draw_tradeoffs
 from raysim.reports.published import PublishedPaper, load_paper
 from raysim.reports.reading import find_runs
 from raysim.reports.stream.of_settings import StreamPlots
-from raysim.reports.tables import tabulate_gains, tabulate_results
+from raysim.reports.tables import tabulate_results
+from raysim.reports.what_was_run import tabulate_facts
 from raysim.system.errors import ConfigError, single_line
 
 Tell = Callable[[str], None]
@@ -97,7 +100,7 @@ def _make_section(
     setting = scene.setting
     stream, note = streams.draw(setting)
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
-    gains = [table for protocol in setting.protocols if (table := tabulate_gains(setting, protocol))]
+    gains = [table for protocol in setting.protocols for table in tabulate_gains(setting, protocol)]
     comparisons = compare_with_paper(paper, setting) if paper else []
     if paper and not comparisons:
         left_out.append(explain_misfit(paper, setting))
@@ -108,7 +111,9 @@ def _make_section(
         ]
     plots, missing = draw_plots(scene, folder, tell)
     left_out += missing
-    return Section(setting, [*results, *gains], comparisons, plots, stream=stream, stream_note=note)
+    return Section(
+        setting, tabulate_facts(setting), [*results, *gains], comparisons, plots, stream=stream, stream_note=note
+    )
 
 
 def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tuple[list[Plot], list[str]]:
@@ -141,13 +146,28 @@ def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
 def draw_setting(scene: Scene, left_out: list[str]) -> Iterator[Drawing]:
     """Yield a setting's drawings; `left_out` gets a line for each kind that cannot be drawn, if no other says why."""
     said: set[str] = set()
-    for kind, draw in PLOTS.items():
+    drawn: set[str] = set()
+    for part, (kind, draw) in product(split_scene(scene), PLOTS.items()):
         try:
-            yield from draw(scene)
+            for drawing in draw(part):
+                if drawing.stem not in drawn:  # figures that show no accuracy are those of the whole setting
+                    drawn.add(drawing.stem)
+                    yield drawing
         except (ConfigError, OSError) as error:
             if str(error) not in said:
                 left_out.append(f"setting {scene.setting.number}: {kind}: {error}")
                 said.add(str(error))
+
+
+def split_scene(scene: Scene) -> list[Scene]:
+    """Return the scenes of the groups that were evaluated by the same protocols, that of most groups first."""
+    parts: dict[tuple[str, ...], list[int]] = {}
+    for index, group in enumerate(scene.setting.groups):
+        parts.setdefault(group.protocols, []).append(index)
+    return [
+        Scene(replace(scene.setting, groups=[scene.setting.groups[i] for i in part]), [scene.looks[i] for i in part])
+        for part in sorted(parts.values(), key=len, reverse=True)
+    ]
 
 
 def figures(runs: Runs | Sequence[Runs]) -> dict[str, Figure]:

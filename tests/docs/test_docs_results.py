@@ -10,18 +10,25 @@ published figures.
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
-from leaderboard import insert_tables, read_boards, render_boards
+from leaderboard_page import insert_tables, read_rankings, render_tables
 from pages import GUIDES, ROOT, names
 
+from raysim.reports.gains import gains_by_labels, show_change
+from raysim.reports.grouping import group_runs
 from raysim.reports.packed import SUFFIX, read_packed
 from raysim.reports.published import load_paper
+from raysim.reports.reading import find_runs
+from raysim.reports.tables import ACCURACY
 
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
+GAINS = re.compile(r"<!-- gains (?P<sweeps>results/[^\n]*) -->\n\n(?P<rows>(?:\|[^\n]*\n)+)")
+GAIN = re.compile(r"-?\d+\.\d+ \(-?\d+\.\d+ to -?\d+\.\d+\)")
 METRICS = ("average_accuracy", "forgetting", "backward_transfer")
 NAMED = {"accuracy": ("average_accuracy", "mean"), "forgetting": ("forgetting",), "transfer": ("backward_transfer",)}
 PROTOCOLS = {"class-IL": "class_il", "task-IL": "task_il"}
@@ -113,12 +120,34 @@ def test_figures_are_those_of_the_runs(page: str, mark: str, rows: str) -> None:
     assert checked
 
 
+def gains() -> Iterator[tuple[str, str, str]]:
+    for page in GUIDES:
+        for found in GAINS.finditer(page.read_text(encoding="utf-8")):
+            yield names(page), found["sweeps"], found["rows"]
+
+
+def reported(sweep: str) -> set[str]:
+    """The gains in average accuracy, with their intervals, that the report of a sweep has."""
+    accuracy = replace(ACCURACY, digits=1)
+    settings = group_runs(find_runs([ROOT / sweep], []), [])
+    tested = [gains_by_labels(one, accuracy, protocol) for one in settings for protocol in one.protocols]
+    return {show_change(accuracy, one).partition(")")[0].replace("+", "") + ")" for by in tested for one in by.values()}
+
+
+@pytest.mark.parametrize(("page", "sweeps", "rows"), [*gains()])
+def test_gains_are_those_of_the_report(page: str, sweeps: str, rows: str) -> None:
+    known = set().union(*map(reported, sweeps.split()))
+    found = GAIN.findall(rows)
+    assert found != []
+    assert set(found) <= known, f"{page}: {set(found) - known} is in no report of {sweeps}"
+
+
 def test_all_results_are_in_the_documentation() -> None:
     told = {word for _, mark, _ in tables() for word in mark.split()}
     assert {f"results/{path.name.removesuffix(SUFFIX)}" for path in (ROOT / "results").iterdir()} <= told
 
 
-def test_the_leaderboard_is_the_tools() -> None:
+def test_the_leaderboard_is_the_report_s() -> None:
     results, page = ROOT / "results" / "leaderboard", (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-    tables = render_boards(read_boards([results]), "results/leaderboard")
-    assert page == insert_tables(page, tables), "run `python tools/leaderboard.py results/leaderboard --page ...`"
+    tables = render_tables(read_rankings(results), "results/leaderboard")
+    assert page == insert_tables(page, tables), "run `make docs`"

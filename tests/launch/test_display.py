@@ -52,6 +52,31 @@ def test_forgetting_since_the_end_of_a_task_is_shown_only_if_it_is_new(result: r
     assert "final forgetting 50.0" in shown(replace(result, evaluation={"class_il": values}))  # type: ignore[dict-item]
 
 
+def test_metrics_over_samples_are_shown_only_if_test_sets_differ_in_size(result: raysim.Result) -> None:
+    """(0.9 + 0.5) / 2 = 0.7 by task. Of 10 and 30 samples: (0.2 * 10 + 0.8 * 30) / 40 = 0.65, and (0.9 + 0.65) / 2."""
+
+    def line(samples: list[int]) -> str:
+        found = summarise(MATRIX, [0.1, 0.1], samples=samples)
+        return next(
+            text for text in shown(replace(result, evaluation={"x": found})).splitlines() if "forgetting" in text
+        )
+
+    assert line([20, 20]).endswith("forward transfer 0.0, average incremental accuracy 70.0")
+    by_task, over_samples = "average incremental accuracy by task 70.0", "average incremental accuracy 77.5"
+    assert line([10, 30]).endswith(f"forward transfer 0.0, {by_task}, {over_samples}, final accuracy 65.0")
+
+
+def test_the_second_reading_of_class_il_is_shown_if_it_differs(result: raysim.Result) -> None:
+    both = {"class_il": summarise(MATRIX, [0.1, 0.1]), "class_il_seen": summarise(MATRIX, None)}
+    text = shown(replace(result, evaluation=both))
+    assert "accuracy in %, class-IL (seen classes): the same\n" in text
+    assert text.count("forgetting") == 1
+    both["class_il_seen"] = summarise([[0.95, 0.0], MATRIX[1]], None)
+    text = shown(replace(result, evaluation=both))
+    assert "accuracy in %, class-IL (seen classes): row t is after task t" in text
+    assert text.count("forgetting") == 2
+
+
 def test_the_end_says_what_to_do_next(result: raysim.Result) -> None:
     assert f"report:        raysim report {result.directory}\n" in shown(result)
     assert "resume" not in shown(result)

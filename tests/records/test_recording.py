@@ -21,7 +21,9 @@ from raysim.config.comparison import label_run
 from raysim.engine.events import RoundDone
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
+from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.run_directory import claim_directory, sha256
+from raysim.records.totals import Totals
 from raysim.system.errors import ConfigError, Diverged
 
 SUMMARY = [
@@ -290,6 +292,24 @@ def test_the_result_has_the_summarys_keys_and_loads_again(run, summary):
 def test_a_summary_of_a_raysim_that_did_not_count_steps_loads(summary, tmp_path):
     (tmp_path / "summary.json").write_text(json.dumps({key: value for key, value in summary.items() if key != "steps"}))
     assert raysim.load(tmp_path).steps is None
+
+
+def test_a_summary_of_a_raysim_without_metrics_over_time_gets_what_the_matrices_say(run, summary, tmp_path):
+    old = {key: value for key, value in summary.items() if key != "test_samples"}
+    old["evaluation"] = {"class_il": {key: summary["evaluation"]["class_il"][key] for key in METRICS[:6]}}
+    (tmp_path / "summary.json").write_text(json.dumps(old))
+    found, new = raysim.load(tmp_path), run[0].evaluation["class_il"]
+    assert (found.test_samples, list(found.evaluation)) == ((), ["class_il"])
+    assert found.evaluation["class_il"] == {key: new[key] for key in METRICS[:7]}
+
+
+def test_a_run_that_an_older_raysim_began_ends_without_the_second_reading():
+    totals = Totals([0])
+    totals.begin({"class_il": [0.25], "task_il": [0.5]})
+    totals.matrices = json.loads(json.dumps(totals.matrices))  # as a checkpoint keeps it
+    evaluation = {"class_il": [0.5], "class_il_seen": [0.75], "task_il": [1.0]}
+    totals.add(RoundDone(1, [1], [0], 0.5, 1, 1, 0.1, [0], 1.0, evaluation=evaluation, task_done=True))
+    assert list(totals.summarise(True, ACCURACY_METRIC, [4])["evaluation"]) == ["class_il", "task_il"]
 
 
 def test_what_is_no_run_does_not_load(tmp_path):

@@ -10,6 +10,7 @@ from made_runs import make_run, one_scene
 
 from raysim.reports.against import compare_with_paper
 from raysim.reports.content import Comparison
+from raysim.reports.gains import tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.plots.compared import draw_compared
 from raysim.reports.published import load_paper
@@ -52,8 +53,9 @@ def gains(comparison: Comparison) -> list[tuple[str, ...]]:
 def test_what_is_claimed_stands_first_with_what_a_test_says_of_it(tmp_path: Path) -> None:
     """Published (Tables 1 and 14): 79.46 - 68.02 = 11.44 and 81.33 - 57.73 = 23.60; forgetting 11.66 - 25.98 = -14.32
     and 5.51 - 21.42 = -15.91. Measured over FL +3, +4, +5: mean 4, half 4.3027 / sqrt 3 = 2.48, p 1 - sqrt(48/50) =
-    0.0202, which Holm doubles where DER's is the other of two: 0.0404. Over DER -11, -1, +6: mean -2, t = 2 / (8.544 /
-    sqrt 3) = 0.4054, p = 1 - 0.4054 / sqrt(2.1644) = 0.724. Forgetting falls by as much as accuracy rises.
+    0.0202, which Holm doubles where DER's is the other of two: 0.0404, with an interval at 0.05 / 2, whose half is
+    sqrt(2 * 0.975^2 / (1 - 0.975^2)) / sqrt 3 = 3.58. Over DER -11, -1, +6: mean -2, t = 2 / (8.544 / sqrt 3) =
+    0.4054, p = 1 - 0.4054 / sqrt(2.1644) = 0.724. Forgetting falls by as much as accuracy rises.
     """
     setting = made(
         tmp_path,
@@ -63,35 +65,61 @@ def test_what_is_claimed_stands_first_with_what_a_test_says_of_it(tmp_path: Path
         ({**DER, **FED}, (0.49, 0.59, 0.66)),
     )
     comparison = compared(setting)
-    fl, der = "+4.00 (+1.52 to +6.48), p 0.040", "-2.00 (-23.22 to +19.22), p 0.724"
+    said = "Of 2 published gains: 1 supported, 0 inconclusive, 1 not supported, 0 reversed."
+    fl, der = "+4.00 (+0.42 to +7.58), p 0.040", "-2.00 (-23.22 to +19.22), p 0.724"
     assert gains(comparison) == [
         ("DER + Fed-A-GEM", "DER", "+23.60", der, "3", "not supported"),
         ("Fed-A-GEM", "FedAvg", "+11.44", fl, "3", "supported"),
         ("DER + Fed-A-GEM", "DER", "-15.91", "+2.00 (-19.22 to +23.22), p 0.724", "3", "not supported"),
-        ("Fed-A-GEM", "FedAvg", "-14.32", "-4.00 (-6.48 to -1.52), p 0.040", "3", "supported"),
+        ("Fed-A-GEM", "FedAvg", "-14.32", "-4.00 (-7.58 to -0.42), p 0.040", "3", "supported"),
     ]
     assert [(table.caption.partition("Table ")[2], table.verdict) for table in comparison.tables] == [
-        ("1: gains in domain-IL average accuracy", "Of 2 published gains: 1 supported, 1 not supported, 0 reversed."),
-        ("14: gains in domain-IL forgetting", "Of 2 published gains: 1 supported, 1 not supported, 0 reversed."),
+        ("1: gains in domain-IL average accuracy", said),
+        ("14: gains in domain-IL forgetting", said),
         # DER, 57.73 ± 3.6 and 60.00; the next is 14 points off
         ("1: domain-IL average accuracy, published and measured", "1 of 4 levels agree."),
         ("3: domain-IL average accuracy, published and measured", "0 of 1 levels agree."),
         ("14: domain-IL forgetting, published and measured", "0 of 4 levels agree."),
     ]
-    assert comparison.tables[0].note.startswith("Supported: the measured gain has the sign of the published one")
+    assert comparison.tables[0].note.startswith("Measured: the mean of the paired differences, its interval and p")
+    assert comparison.tables[0].sentences == [
+        (
+            "DER + Fed-A-GEM, compared with DER, lowers the average accuracy by 2.00 points (3 seeds): "
+            "not significant, p 0.724."
+        ),
+        "Fed-A-GEM, compared with FedAvg, raises the average accuracy by 4.00 points (3 seeds): significant, p 0.040.",
+    ]
 
 
 @pytest.mark.parametrize(
     ("accuracies", "verdict"),
-    [((0.47, 0.46, 0.45), "reversed"), ((0.51, 0.51, 0.51), "supported"), ((0.53,), "not supported")],
-    ids=["lower", "by the same in every seed", "one seed"],
+    [
+        ((0.47, 0.46, 0.45), "reversed"),
+        ((0.51, 0.51, 0.51), "supported"),
+        ((0.51, 0.51), "inconclusive (2 seeds)"),
+        ((0.53,), "inconclusive (1 seed)"),
+        ((0.53, 0.49, 0.55), "inconclusive (3 seeds)"),
+        ((0.47, 0.51, 0.45), "not supported"),
+        ((0.50, 0.50, 0.50), "not supported"),
+    ],
+    ids=["lower", "same in every seed", "same in two", "one seed", "higher, too few", "lower, too few", "equal"],
 )
-def test_a_gain_of_the_other_sign_is_reversed_and_one_seed_tells_nothing(
-    accuracies: Sequence[float], verdict: str, tmp_path: Path
-) -> None:
+def test_a_gain_is_supported_reversed_or_open(accuracies: Sequence[float], verdict: str, tmp_path: Path) -> None:
     found = compared(made(tmp_path, ({}, (0.50, 0.50, 0.50)), (FED, accuracies)))
     assert {row[-1] for row in gains(found)} == {verdict}
     assert found.tables[0].verdict.startswith("Of 1 published gain: ")
+
+
+def test_the_same_gain_has_one_answer_in_all_tables(tmp_path: Path) -> None:
+    """FL and DER gain 3, 4, 5 by Fed-A-GEM. The paper's table of 4 has FL's alone, and the report's own table both."""
+    rows = [({}, (0.50, 0.50, 0.50)), (FED, (0.53, 0.54, 0.55)), (DER, (0.6, 0.6, 0.6))]
+    setting = made(tmp_path, *rows, ({**DER, **FED}, (0.63, 0.64, 0.65)))
+    (own,) = [table for table in tabulate_gains(setting, "domain_il") if "what Fed-A-GEM" in table.caption]
+    answers = {row[0].text: row[2].text for row in own.rows}
+    assert answers == {"FedAvg": "+4.00 (+0.42 to +7.58), p 0.040", "DER": "+4.00 (+0.42 to +7.58), p 0.040"}
+    claimed = [row for row in gains(compared(setting)) if row[3].startswith("+")]
+    assert len(claimed) == 2
+    assert all(row[3] == answers[row[1]] for row in claimed)
 
 
 def test_what_differs_in_another_knob_too_is_no_gain_of_the_method(tmp_path: Path) -> None:
@@ -142,7 +170,7 @@ def test_the_claim_is_what_every_document_begins_with(tmp_path: Path) -> None:
     for name in ("report.html", "report.md", "report.tex"):
         text = (tmp_path / "out" / name).read_text().replace("\\-", "-")
         claim = ("gains in domain-IL average accuracy", "Of 1 published gain: ")
-        parts = (*claim, "accuracy, published and measured", "mean ± ", "each added method")
+        parts = (*claim, "accuracy, published and measured", "mean ± ", "an added method")
         places = [text.replace(r"$\pm$", "±").index(part) for part in parts]
         assert places == sorted(places), name
     page = (tmp_path / "out" / "report.html").read_text()

@@ -43,14 +43,15 @@ def test_the_config_in_a_command_is_the_run_s(written: Written) -> None:
     assert raysim.load(written.runs / "real").status == "done"
 
 
-def test_bold_is_for_terminals(written: Written) -> None:
-    best = [cell.text for row in written.report.sections[0].tables[0].rows for cell in row if cell.best]
-    assert best != []
-    assert re.findall(r"\x1b\[1m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == best
+def test_bold_and_underlines_are_for_terminals(written: Written) -> None:
+    cells = [cell for row in written.report.sections[0].tables[0].rows for cell in row]
+    for style, marked in (("1", [c.text for c in cells if c.best]), ("4", [c.text for c in cells if c.second])):
+        assert marked != []
+        assert re.findall(rf"\x1b\[{style}m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == marked
     assert "\x1b" not in written.elsewhere
     assert "left out: runs/<b>failed</b>: found the status failed, counted: done\n" in written.elsewhere
     assert written.elsewhere.endswith("report: out/report.html (and .md, .tex, .csv, means.csv, plots/)\n")
-    assert "domain-IL: what each added method changes\n" in written.elsewhere
+    assert "domain-IL: what an added method changes in FedAvg\n" in written.elsewhere
 
 
 def test_all_files_are_there(written: Written) -> None:

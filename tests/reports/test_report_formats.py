@@ -26,6 +26,8 @@ TABLE = ReportTable(
     "A note on #1.",
 )
 
+FACTS = ReportTable("What was run", ("", ""), [[TableCell("tasks"), TableCell("2")]], texts=2)
+
 
 @pytest.fixture
 def report(tmp_path: Path) -> Report:
@@ -36,11 +38,12 @@ def report(tmp_path: Path) -> Report:
     sections = [
         Section(
             first,
+            FACTS,
             [TABLE, replace(TABLE, texts=2)],
             [comparison],
             [Plot(tmp_path / "plots", "1-x", "What it shows.", 7.2)],
         ),
-        Section(second, [tabulate_results(second, "domain_il")], [], []),
+        Section(second, FACTS, [tabulate_results(second, "domain_il")], [], []),
     ]
     return Report(sections, ["runs/x_y: why *not*"], tmp_path)
 
@@ -86,10 +89,10 @@ def test_latex_specials_are_escaped() -> None:
 
 def test_latex_is_balanced_and_every_row_has_as_many_cells(report: Report) -> None:
     text = fill_template("report.tex", report)
-    # that of the settings, and four, of which the results' is in three parts
-    assert [text.count(f"\\{word}{{{what}}}") for word in ("begin", "end") for what in ("table", "tabular")] == [7] * 4
+    # the overview, that of the settings, and four, of which the results' is in three parts
+    assert [text.count(f"\\{word}{{{what}}}") for word in ("begin", "end") for what in ("table", "tabular")] == [8] * 4
     assert text.count(", continued.}") == 2
-    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 7
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 8
     assert r"{\boldmath\bfseries $-$1.50 $\pm$ 0.25} \\" in text
     assert r"\caption{Setting 1: made. a\_b: 50 \% \& more. A note on \#1.}" in text
     assert {"lr", "ll"} <= {*re.findall(r"\\begin\{tabular\}\{([lr]+)\}", text)}
@@ -145,7 +148,7 @@ def test_csv_has_one_row_per_run_and_numbers_come_back_as_they_were(report: Repo
 def test_what_a_run_does_not_have_is_empty_in_csv(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]}, seconds_per_round=None)
     (setting,) = group_runs(find_runs([tmp_path], []), [])
-    (row,) = csv.DictReader(runs_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())
+    (row,) = csv.DictReader(runs_to_csv(Report([Section(setting, FACTS, [], [], [])], [], tmp_path)).splitlines())
     assert (row["domain_il.forgetting"], row["seconds_per_round"], row["domain_il.average_accuracy"]) == ("", "", "0.5")
 
 
@@ -153,7 +156,7 @@ def test_clients_own_accuracies_are_in_csv(tmp_path: Path) -> None:
     over = {"domain_il": {"accuracy": [0.5, None], "mean": 0.5, "worst": 0.25, "std": None}}
     make_run(tmp_path / "a", per_client=over)
     (setting,) = group_runs(find_runs([tmp_path], []), [])
-    (row,) = csv.DictReader(runs_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())
+    (row,) = csv.DictReader(runs_to_csv(Report([Section(setting, FACTS, [], [], [])], [], tmp_path)).splitlines())
     assert [row[f"domain_il.clients.{key}"] for key in ("mean", "worst", "std")] == ["0.5", "0.25", ""]
 
 
@@ -163,7 +166,7 @@ def test_means_have_all_digits(tmp_path: Path) -> None:
         make_run(tmp_path / str(seed), {"seed": seed}, {"domain_il": matrix})
     make_run(tmp_path / "b", {"methods": {"fedprox": {}}}, {"domain_il": [[0.8, 0], [0.6, 0.7]]})
     (setting,) = group_runs(find_runs([tmp_path], []), [])
-    rows = [*csv.DictReader(means_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())]
+    rows = [*csv.DictReader(means_to_csv(Report([Section(setting, FACTS, [], [], [])], [], tmp_path)).splitlines())]
     fedavg, fedprox = rows
     assert (fedavg["methods"], fedavg["seeds"], fedavg["protocol"]) == ("FedAvg", "2", "domain_il")
     assert float(fedavg["average accuracy, %"]) == pytest.approx(62.5)

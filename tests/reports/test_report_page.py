@@ -112,10 +112,10 @@ def test_what_was_left_out_commands_and_configs_are_on_it(page: Page, written: W
         assert (written.out.parent / group.runs[0].directory / "config.yaml").read_text() in page.text
 
 
-def test_the_best_are_bold(page: Page, written: Written) -> None:
-    tables = written.report.sections[0].tables
-    best = [cell.text for table in tables for row in table.rows for cell in row if cell.best]
-    assert best != []
-    bold = [around for (tag, _), around in zip(page.found, page.around, strict=True) if tag == "b"]
-    assert len(bold) == len(best)
-    assert all(around[-1] == "td" for around in bold)
+def test_the_best_are_bold_and_the_second_underlined(page: Page, written: Written) -> None:
+    cells = [cell for table in written.report.sections[0].tables for row in table.rows for cell in row]
+    for tag, marked in (("b", [cell for cell in cells if cell.best]), ("u", [cell for cell in cells if cell.second])):
+        assert marked != []
+        found = [around for (name, _), around in zip(page.found, page.around, strict=True) if name == tag]
+        assert len(found) == len(marked)
+        assert all(around[-1] == "td" for around in found)

@@ -115,6 +115,16 @@ def out_of_step(directory: Path) -> Scene:
     return one_scene(directory)
 
 
+def test_the_second_reading_of_class_il_is_drawn_by_task_if_it_differs(tmp_path: Path) -> None:
+    classes = {"scenario": {"kind": "class_incremental", "tasks": 2}}
+    by_class, seen = [[0.6, 0.0], [0.5, 0.6]], [[0.7, 0.0], [0.5, 0.6]]
+    make_run(tmp_path / "a" / "run", classes, {"class_il": by_class, "class_il_seen": by_class})
+    make_run(tmp_path / "b" / "run", classes, {"class_il": by_class, "class_il_seen": seen})
+    same, other = ([drawn.stem for drawn in draw_over_tasks(one_scene(tmp_path / name))] for name in "ab")
+    assert same == [f"1-class_il-{what}" for what in ("accuracy-matrix", "accuracy-after-task", "forgetting")]
+    assert other == [*same, *(stem.replace("class_il", "class_il_seen") for stem in same)]
+
+
 def test_out_of_step_there_is_accuracy_over_all_tasks_and_no_forgetting(tmp_path: Path) -> None:
     """After rounds 2 and 3: (80 + 20) / 2 and (60 + 70) / 2, though only one task was seen by round 2."""
     scene = out_of_step(tmp_path)

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from raysim.evaluation.metrics import SEEN
 from raysim.records.figures import draw_matrix, number_columns, number_rows
 from raysim.reports.colors import FAINT
 from raysim.reports.plots import style
@@ -19,9 +20,15 @@ MEAN_AND_BAND = "mean over seeds; band: ± one standard deviation."
 
 
 def draw_over_tasks(scene: Scene) -> Iterator[Drawing]:
-    """Yield for every protocol the accuracy matrices, the accuracy after each task and the forgetting of each task."""
+    """Yield for every protocol the accuracy matrices, the accuracy after each task and the forgetting of each task.
+
+    Class-IL among the seen classes is omitted if it is class-IL in every run.
+    """
     setting = scene.setting
+    evaluations = [run.summary.evaluation for run in setting.runs]
     for protocol in setting.protocols:
+        if protocol == SEEN and all(one[SEEN]["accuracy"] == one["class_il"]["accuracy"] for one in evaluations):
+            continue
         matrices = [
             setting.metric.scale * np.asarray([run.summary.evaluation[protocol]["accuracy"] for run in g.runs])
             for g in setting.groups

@@ -1,0 +1,180 @@
+"""What an added method changes: pairs of groups that differ by one method, in families of tests."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from raysim.reports.families import adjust_family
+from raysim.reports.grouping import ExperimentSetting, MethodGroup
+from raysim.reports.naming import derive_label
+from raysim.reports.reading import Methods
+from raysim.reports.statistics import PairedDifference, compare_pairs
+from raysim.reports.tables import NOTHING, TEST, Quantity, ReportTable, TableCell, learning_of
+
+Pair = tuple[MethodGroup, MethodGroup]
+"""A group, and the one it is compared with."""
+MEANING = (
+    f"Mean of the paired differences with its interval and p ({TEST} over the column). An interval excludes 0 exactly "
+    "if p is below 0.05."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class GainFamily:
+    """Pairs of groups that answer one question.
+
+    Attributes:
+        title: the question.
+        heading: what the names of the pairs are.
+        names: the name of each pair in the table.
+        sayings: what each pair does, as the beginning of a sentence, such as `Fed-A-GEM, added to FL,`.
+        pairs: the extended group and the base of each pair.
+    """
+
+    title: str
+    heading: str
+    names: Sequence[str]
+    sayings: Sequence[str]
+    pairs: Sequence[Pair]
+
+
+def find_families(setting: ExperimentSetting) -> list[GainFamily]:
+    """Return the families of pairs in which one group has a single method more; each pair is in one family.
+
+    A method that is added to several bases has a family of its own. The other pairs are compared by their base.
+    """
+    among = [group.methods for group in setting.groups]
+    by_method: dict[str, list[tuple[Methods, Pair]]] = {}
+    for base, extended in product(setting.groups, setting.groups):
+        added = _added(base.methods, extended.methods)
+        if added is not None and not extended.bound and base is _nearest(setting.groups, base, extended):
+            by_method.setdefault(json.dumps(added, sort_keys=True), []).append((added, (extended, base)))
+    families: list[GainFamily] = []
+    by_base: dict[str, list[Pair]] = {}
+    for found in by_method.values():
+        if len(found) == 1:
+            ((_, pair),) = found
+            by_base.setdefault(pair[1].label, []).append(pair)
+            continue
+        name, pairs = derive_label(found[0][0], among), [pair for _, pair in found]
+        names = [base.label for _, base in pairs]
+        sayings = [f"{name}, added to {base}," for base in names]
+        families.append(GainFamily(f"what {name} changes, added to other methods", "added to", names, sayings, pairs))
+    for base_label, pairs in by_base.items():
+        names = [extended.label for extended, _ in pairs]
+        sayings = [f"{label}, compared with {base_label}," for label in names]
+        families.append(GainFamily(f"what an added method changes in {base_label}", "methods", names, sayings, pairs))
+    return families
+
+
+def measure_gain(pair: Pair, quantity: Quantity, protocol: str) -> PairedDifference | None:
+    """Return the difference of a pair over its common seeds, tested alone."""
+    group, base = pair
+    return compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(group, protocol))
+
+
+def gains_by_labels(
+    setting: ExperimentSetting, quantity: Quantity, protocol: str
+) -> Mapping[tuple[str, str], PairedDifference]:
+    """Return the differences of all families, corrected in each, by the labels of the two groups."""
+    found: dict[tuple[str, str], PairedDifference] = {}
+    for family in find_families(setting.evaluated(protocol)):
+        measured = adjust_family([measure_gain(pair, quantity, protocol) for pair in family.pairs])
+        for (group, base), one in zip(family.pairs, measured, strict=True):
+            if one is not None:
+                found[group.label, base.label] = one
+    return found
+
+
+def tabulate_gains(setting: ExperimentSetting, protocol: str) -> list[ReportTable]:
+    """Return a table for each family, with the changes in what was learned."""
+    learning = learning_of(setting.metric)
+    tables: list[ReportTable] = []
+    for family in find_families(setting.evaluated(protocol)):
+        columns = [
+            adjust_family([measure_gain(pair, quantity, protocol) for pair in family.pairs]) for quantity in learning
+        ]
+        rows = [
+            (
+                TableCell(name),
+                TableCell(str(count_common_seeds(*pair))),
+                *(TableCell(show_change(quantity, one)) for quantity, one in zip(learning, row, strict=True)),
+            )
+            for name, pair, row in zip(family.names, family.pairs, zip(*columns, strict=True), strict=True)
+        ]
+        headings = (family.heading, "common seeds", *(quantity.title for quantity in learning))
+        caption = f"{setting.label(protocol)}: {family.title}"
+        said = [say_gain(*one, learning[0]) for one in zip(family.sayings, columns[0], strict=True)]
+        verdict = sum_up(columns[0], learning[0])
+        tables.append(ReportTable(caption, headings, rows, MEANING, verdict=verdict, sentences=[*filter(None, said)]))
+    return tables
+
+
+def sum_up(family: Sequence[PairedDifference | None], quantity: Quantity) -> str:
+    """Return a sentence about a family: how many differences raise or lower a quantity, and how many significantly."""
+    found = [one for one in family if one is not None]
+    parts = [
+        f"{verb} in {len(those)}" + f" ({sum(one.significant for one in those)} significantly)"
+        for verb, sign in (("higher", 1), ("lower", -1))
+        if (those := [one for one in found if one.mean * sign > 0])
+    ]
+    alike = sum(one.mean == 0 for one in found)
+    parts += [f"equal in {alike}"] * (alike > 0)
+    comparisons = f"{len(found)} comparison{'s' * (len(found) != 1)}"
+    return f"Of {comparisons}, the {quantity.heading} is {', '.join(parts)}." if found else ""
+
+
+def say_gain(saying: str, found: PairedDifference | None, quantity: Quantity) -> str:
+    """Return a sentence about a gain: its direction, its size and whether it is significant."""
+    if found is None:
+        return ""
+    points = " points" if quantity.unit == "%" else ""
+    changes = "does not change" if found.mean == 0 else "raises" if found.mean > 0 else "lowers"
+    by = "" if found.mean == 0 else f" by {quantity.show(abs(found.mean))}{points}"
+    told = "significant" if found.significant else "not significant"
+    seeds = f"{found.pairs} seed{'s' * (found.pairs > 1)}"
+    test = f": {told}" if found.p is None else f": {told}, p {show_p(found.p)}"
+    return f"{saying} {changes} the {quantity.heading}{by} ({seeds}){test}."
+
+
+def show_change(quantity: Quantity, found: PairedDifference | None) -> str:
+    """Return a mean of paired differences with its interval and p, if there are any, or a dash."""
+    if found is None:
+        return NOTHING
+    mean = quantity.show(found.mean, sign=True)
+    if found.half is None or found.p is None:
+        return f"{mean} in each seed" if found.exact else mean
+    ends = (quantity.show(end, sign=True) for end in (found.mean - found.half, found.mean + found.half))
+    return f"{mean} ({' to '.join(ends)}), p {show_p(found.p)}"
+
+
+def show_p(p: float) -> str:
+    """Return a p value as text. One below 0.05 never looks like 0.05."""
+    if p < 0.001:
+        return "< 0.001"
+    return format(min(p, 0.0499) if p < 0.05 else p, ".4f" if 0.0495 <= p < 0.0505 else ".3f")
+
+
+def count_common_seeds(one: MethodGroup, other: MethodGroup) -> int:
+    """Return the number of seeds that two groups share."""
+    return len({run.summary.seed for run in one.runs} & {run.summary.seed for run in other.runs})
+
+
+def _nearest(groups: Sequence[MethodGroup], base: MethodGroup, extended: MethodGroup) -> MethodGroup:
+    """Return the group with the methods of `base` that differs from `extended` in the fewest other keys."""
+
+    def distance(group: MethodGroup) -> int:
+        keys = group.own.keys() | extended.own.keys()
+        return sum(group.own.get(key) != extended.own.get(key) for key in keys)
+
+    return min((group for group in groups if [*group.methods.items()] == [*base.methods.items()]), key=distance)
+
+
+def _added(base: Methods, extended: Methods) -> Methods | None:
+    """Return the single method that `extended` has in addition to `base`, or None if they differ otherwise."""
+    added = [name for name in extended if name not in base]
+    if len(added) != 1:
+        return None
+    rest = [(name, knobs) for name, knobs in extended.items() if name != added[0]]
+    return {added[0]: extended[added[0]]} if rest == list(base.items()) else None

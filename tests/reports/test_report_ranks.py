@@ -1,0 +1,138 @@
+"""Ranks over settings, the overview of a report, and the leaderboard's page, over made-up runs of known accuracies."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from leaderboard_page import CLOSES, OPENS, insert_tables, read_rankings, render_tables
+from made_runs import make_run
+
+from raysim.config.yaml_text import to_yaml
+from raysim.reports.grouping import group_runs
+from raysim.reports.ranks import tabulate_overview
+from raysim.reports.reading import find_runs
+from raysim.reports.tables import ReportTable
+
+PROX = {"methods": {"fedprox": {"mu": 0.1}}}
+ER: Mapping[str, object] = {"methods": {"er": {}}}
+Row = tuple[str, str, Mapping[str, object], Mapping[int, float], str]
+
+
+def make_board(out: Path, rows: Mapping[str, Row]) -> None:
+    """Write runs of two tasks, of which both have the given accuracy at the end, and the first had 0.9 before."""
+    runs = {}
+    for folder, (setting, label, given, accuracies, protocol) in rows.items():
+        for seed, accuracy in accuracies.items():
+            runs[f"{folder}/seed-{seed}"] = {"seed": str(seed), "setting": setting, "methods": label}
+            matrix = ((0.9, 0.0), (accuracy, accuracy))
+            epochs = {"training.local_epochs": 2 if setting == "b" else 1}
+            make_run(out / folder / f"seed-{seed}", {"seed": seed, **given, **epochs}, {protocol: matrix}, seed=seed)
+    (out / "sweep.yaml").write_text(to_yaml({"name": "leaderboard", "runs": runs}))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    slow, fast = {"training.optimizer.lr": 0.1}, {"training.optimizer.lr": 0.3}
+    make_board(
+        tmp_path / "results",
+        {
+            "a/FedAvg": ("a", "FedAvg, lr=0.1", slow, {0: 0.5, 1: 0.6}, "domain_il"),
+            "a/FedProx": ("a", "FedProx, mu=0.1", PROX, {0: 0.7, 1: 0.7}, "domain_il"),
+            "a/ER": ("a", "ER", ER, {0: 0.6, 1: 0.5}, "domain_il"),
+            "a/DER": ("a", "DER", {"methods": {"der": {}}}, {0: 0.99}, "domain_il"),
+            "a/Heads": ("a", "Heads", {"methods": {"er": {"sample_size": 2}}}, {0: 0.98, 1: 0.98}, "task_il"),
+            "a/Joint": ("a", "Joint, lr=0.1", {"methods": {"joint": {}}, **slow}, {0: 0.9, 1: 0.9}, "domain_il"),
+            "b/FedAvg": ("b", "FedAvg, lr=0.3", fast, {0: 0.2, 1: 0.2}, "domain_il"),
+            "b/FedProx": ("b", "FedProx, mu=0.1", PROX, {0: 0.1, 1: 0.1}, "domain_il"),
+        },
+    )
+    trial = make_run(tmp_path / "results/validation/FedAvg", {"evaluation.split": "validation"})
+    labels = {"evaluation.split": "validation", "setting": "a", "methods": "FedAvg, lr=0.1"}
+    path = tmp_path / "results/sweep.yaml"
+    path.write_text(path.read_text() + f"  {trial.name}: {labels}\n".replace(trial.name, "validation/FedAvg"))
+    return tmp_path / "results"
+
+
+def overview(*directories: Path) -> ReportTable:
+    table = tabulate_overview(group_runs(find_runs(directories, []), []))
+    assert table is not None
+    return table
+
+
+def test_tuned_values_and_other_protocols_make_no_setting(results: Path) -> None:
+    """Rates of rows differ, and Heads has accuracies by task only: two settings, of six and of two methods."""
+    found = group_runs(find_runs([results], []), [])
+    assert [(one.title, len(one.groups), one.protocols) for one in found] == [
+        ("a", 6, ["domain_il", "task_il"]),
+        ("b", 2, ["domain_il"]),
+    ]
+    assert [group.label for group in found[0].evaluated("task_il").groups] == ["Heads"]
+
+
+def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> None:
+    """Of 50 and 60 the mean is 55 and the deviation 7.07; what fell from 90 to x is forgotten by 90 - x."""
+    tables = render_tables(read_rankings(results), "results/x")
+    rows = tables.partition("### a\n")[2].partition("### b\n")[0].splitlines()
+    assert rows[1] == "<!-- results/x -->"
+    assert rows[5:12] == [
+        "| DER | - | 1 | 99.0 | -9.0 | 1.0 | 3.0 | 10.0 | `setting=a methods=DER` |",
+        "| Heads | task-IL | 2 | 98.0 ± 0.0 | -8.0 ± 0.0 | 1.0 | 3.0 | 10.0 | `setting=a methods=Heads` |",
+        "| Joint, lr=0.1 | bound | 2 | 90.0 ± 0.0 | 0.0 ± 0.0 | 1.0 | 3.0 | 10.0 | `setting=a methods=Joint` |",
+        "| FedProx, mu=0.1 | 1 | 2 | 70.0 ± 0.0 | 20.0 ± 0.0 | 1.0 | 3.0 | 10.0 | `setting=a methods=FedProx` |",
+        "| ER | 2 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | 1.0 | 3.0 | 10.0 | `setting=a methods=ER` |",
+        "| FedAvg, lr=0.1 | 2 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | 1.0 | 3.0 | 10.0 | `setting=a methods=FedAvg` |",
+        "",
+    ]
+    assert tables.partition("### a")[0].splitlines()[2:-1] == [
+        "| method | mean rank | a | b |",
+        "|---|---|---|---|",
+        "| FedAvg | 1.5 | 2 | 1 |",
+        "| FedProx | 1.5 | 1 | 2 |",
+        "| ER | - | 2 | - |",
+    ]
+
+
+def test_the_overview_has_methods_by_settings_in_the_sweep_s_order(results: Path) -> None:
+    """Without tuned values in the names. DER is the best of a: bounds are not compared; its one seed has no rank."""
+    table = overview(results)
+    assert table.headings == ["methods", "1: a", "2: b"]  # two ranked methods are too few for ranks
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["FedAvg", "55.0 ± 7.1", "20.0 ± 0.0"],
+        ["FedProx", "70.0 ± 0.0", "10.0 ± 0.0"],
+        ["ER", "55.0 ± 7.1", "-"],
+        ["DER", "99.0", "-"],
+        ["Joint", "90.0 ± 0.0", "-"],
+    ]
+    assert [(row[1].best, row[1].second) for row in table.rows] == [
+        (False, False),
+        (False, True),
+        (False, False),
+        (True, False),
+        (False, False),
+    ]
+
+
+def test_a_custom_row_is_among_the_others(results: Path) -> None:
+    """15 is between 20 and 10: second of three. ER's one row in b makes three methods with a rank in both."""
+    own = results.parent / "own"
+    mine = {"methods": {"er": {"sample_size": 4}}}
+    rows: Mapping[str, Row] = {
+        "b/Mine": ("b", "Mine, q=2", mine, {0: 0.15, 1: 0.15}, "domain_il"),
+        "a/Mine": ("a", "Mine, q=3", mine, {0: 0.15, 1: 0.15}, "domain_il"),
+    }
+    make_board(own, rows)
+    table = overview(results, own)
+    assert table.headings[-1] == "mean rank"
+    found = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    assert found["Mine"] == ["15.0 ± 0.0", "15.0 ± 0.0", "3.0"]  # fourth of four, second of three
+    assert (found["FedAvg"][-1], found["FedProx"][-1], found["ER"][-1]) == ("1.5", "2.0", "-")
+
+
+def test_one_setting_has_no_overview(tmp_path: Path) -> None:
+    make_run(tmp_path / "a")
+    assert tabulate_overview(group_runs(find_runs([tmp_path], []), [])) is None
+
+
+def test_only_what_is_between_the_marks_is_written_anew() -> None:
+    page = f"before\n{OPENS}\n\nold\n\n{CLOSES}\nafter\n"
+    assert insert_tables(page, "x") == f"before\n{OPENS}\n\nx\n\n{CLOSES}\nafter\n"
