@@ -1,9 +1,8 @@
 """Check the project's English: phrases that readers had to decode, and sentences that are too long.
 
-    python tools/english.py [--write]
+    python tools/english.py
 
-tools/english.txt has the phrases. tools/english_limits.txt has the number of findings that each older file may have. A
-file with more fails the check. So does a file with fewer: `--write` lowers the limits, and never raises one.
+tools/english.txt has the phrases.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PHRASES, LIMITS = ROOT / "tools" / "english.txt", ROOT / "tools" / "english_limits.txt"
+PHRASES = ROOT / "tools" / "english.txt"
 MOST_WORDS = 25
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
 CODE = ("raysim/**/*.py",)
@@ -62,7 +61,7 @@ def find_faults(block: str, phrases: dict[str, str]) -> Iterator[str]:
             yield f"{words} words, at most {MOST_WORDS}: {sentence[:70]}..."
 
 
-def count_faults() -> dict[str, list[str]]:
+def find_in_files() -> dict[str, list[str]]:
     """Return the findings by file."""
     phrases = read_phrases()
     files = sorted({path for pattern in (*PAGES, *CODE) for path in ROOT.glob(pattern)})
@@ -75,25 +74,13 @@ def count_faults() -> dict[str, list[str]]:
     return found
 
 
-def main(arguments: list[str]) -> int:
-    """Print the files with too many findings, and return the exit status."""
-    found = count_faults()
-    lines = LIMITS.read_text(encoding="utf-8").splitlines() if LIMITS.exists() else []
-    limits = {path: int(count) for count, path in (line.split(" ", 1) for line in lines)}
-    if "--write" in arguments:
-        least = {
-            path: min(len(faults), limits.get(path, 0 if limits else len(faults))) for path, faults in found.items()
-        }
-        LIMITS.write_text("".join(f"{count} {path}\n" for path, count in least.items() if count), encoding="utf-8")
-        limits = least
-    worse = {path: faults for path, faults in found.items() if len(faults) > limits.get(path, 0)}
-    for path, faults in worse.items():
-        print(f"{path}: {len(faults)} findings, at most {limits.get(path, 0)}", *faults, sep="\n    ")
-    better = [path for path, limit in limits.items() if len(found.get(path, ())) < limit]
-    if better:
-        print(f"fewer findings than the limits in {', '.join(better)}: run python tools/english.py --write")
-    return int(bool(worse or better))
+def main() -> int:
+    """Print the findings, and return the exit status."""
+    found = {path: faults for path, faults in find_in_files().items() if faults}
+    for path, faults in found.items():
+        print(f"{path}:", *faults, sep="\n    ")
+    return int(bool(found))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

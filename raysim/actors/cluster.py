@@ -134,11 +134,11 @@ def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[ps
     store, rest = divide_memory(job_memory())
     for tries in range(1, TRIES + 1):
         try:
-            # `without_warnings` also hides what Ray's autoscaler prints when it receives a signal.
+            # If a signal makes the start fail, `buffer_stderr` also drops what Ray's autoscaler prints about it.
             with (
                 _limit_start(folder),
                 interrupts.keep_termination(),
-                without_warnings(),
+                buffer_stderr(),
                 compat.rays_address(loopback=True),
             ):
                 ray.init(
@@ -253,7 +253,8 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         finally:
             left, liveness.CURRENT = liveness.CURRENT, liveness.Cluster()
             with interrupts.delay_interrupts():
-                # Not if the cluster is cut off: `ray.shutdown` would wait for it. Ray calls it when Python ends.
+                # If the cluster is cut off, `ray.shutdown` would wait for it. Ray also calls `ray.shutdown` when Python
+                # ends: the wait then comes after the error message.
                 if not left.silent:
                     ray.shutdown()
 
@@ -272,7 +273,7 @@ def join(address: str, code: Sequence[str]) -> None:
     modes = compat.joining_modes()
     for mode in modes:
         try:
-            with interrupts.keep_termination(), without_warnings(), compat.joining(mode, only_here):
+            with interrupts.keep_termination(), buffer_stderr(), compat.joining(mode, only_here):
                 ray.init(address=address, runtime_env=for_workers, log_to_driver=False, logging_level=logging.ERROR)
             return
         except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
@@ -328,7 +329,7 @@ def _no_cluster(address: str, reason: str) -> Unreachable:
 
 
 @contextmanager
-def without_warnings() -> Iterator[None]:
+def buffer_stderr() -> Iterator[None]:
     """Buffer the standard error of Ray's C++ code. Drop it if an error is raised: the error explains the failure."""
     sys.stderr.flush()
     before = os.dup(2)

@@ -185,9 +185,9 @@ def own_options(folder: Path, dashboard: bool, memory: int | None = None) -> dic
     `memory` is the number of bytes for all but the object store. None leaves the number to Ray.
 
     What: the options below. Ray calls `_system_config` "testing only".
-    Buys: `_node_ip_address` and `_temp_dir` are safety: the loopback interface and the private folder. `_memory` has
-    Ray count the job's memory, because Ray (2.60) reads no nested control groups. `_system_config` halves the time of
-    replies of up to 1 MiB, and saves 14 KiB of the GCS's memory per round.
+    Buys: `_node_ip_address` and `_temp_dir` are safety: the loopback interface and the private folder. `_memory` tells
+    Ray the job's memory limit, because Ray (2.60) does not read nested control groups. `_system_config` halves the time
+    of replies of up to 1 MiB, and saves 14 KiB of the GCS's memory per round.
     Without: Ray does not start. The plain mode leaves `_system_config` empty.
     """
     saving = {"max_direct_call_object_size": 2**20} | ({} if dashboard else {"task_events_report_interval_ms": 0})
@@ -366,7 +366,10 @@ def alive_actors() -> list[dict[str, Any]]:
 
 
 def stored_bytes(node: Mapping[str, Any]) -> int:
-    """Return the number of bytes in a node's object store. See `alive_actors`."""
+    """Return the number of bytes in a node's object store.
+
+    What: a node's statistics, for which Ray has no documented function.
+    """
     from ray._private import internal_api
 
     stats = internal_api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
@@ -378,7 +381,10 @@ FAST_HEALTH_CHECKS = {"_system_config": {"health_check_initial_delay_ms": 300, "
 
 
 def own_references() -> Sequence[str]:
-    """Return the ids of the objects to which this process has references. See `alive_actors`."""
+    """Return the ids of the objects to which this process has references.
+
+    What: the reference counts of Ray's core worker, for which Ray has no documented function.
+    """
     import ray
 
     worker: Any = ray._private.worker.global_worker

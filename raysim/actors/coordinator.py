@@ -176,7 +176,7 @@ class RemoteRun:
             raise Lost(self.who, "its events ended, but the run was not finished", self.advice)
         except Lost as lost:
             liveness.settle()
-            # A host may have been killed before the coordinator called `failures.watch`.
+            # Ask here, too. The coordinator does not see a kill that happened before it called `failures.watch`.
             killed = failures.killed_for_memory("it") if lost.how == failures.ENDED else None
             raise Lost(lost.who, killed or lost.how, lost.advice and self.advice) from None
         finally:

@@ -1,4 +1,4 @@
-"""Sums that stay at a host until it has computed its last client of a server update.
+"""Sums that stay at a host until all of its clients for one server update are done.
 
 Under FedBuff, the coordinator then receives one sum from each host, not one from each client. Sums are exact, so they
 have the same bits wherever they are added. All other parts of a reply are sent at once.

@@ -1,4 +1,4 @@
-"""Detection of nodes that are about to leave the cluster, so that a checkpoint is written before."""
+"""Detection of nodes that are about to leave the cluster, so that a checkpoint is written first."""
 
 import time
 from collections.abc import Iterable

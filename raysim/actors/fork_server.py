@@ -106,7 +106,8 @@ class ForkServer:
 
     def _send_environment(self) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError), self._process.stdin as pipe:  # broken: the server has ended, so Ray spawns
+        # A broken pipe means that the server has ended. Ray then spawns the workers.
+        with suppress(BrokenPipeError), self._process.stdin as pipe:
             pipe.write(self._environment.encode())
 
 
@@ -155,7 +156,7 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if not environment:
         return
-    for name in compat.rays_variables():  # of the process that started this server
+    for name in compat.rays_variables():  # inherited from the process that started this server
         del os.environ[name]
     os.environ.update(json.loads(environment))
     raylet = os.pidfd_open(int(os.environ[compat.RAYLET_VARIABLE]))

@@ -1,4 +1,4 @@
-"""What this process knows of its cluster, and waits that end within seconds if the cluster is lost.
+"""What this process knows of its cluster. Functions that wait, but end within seconds if the cluster is lost.
 
 Ray (2.60) ends this process:
 - a minute after the GCS was lost,
@@ -35,7 +35,7 @@ STEP, STEPS = 0.1, 10  # seconds of a wait that signals cannot interrupt, and th
 
 
 class Cluster:
-    """The cluster of this process. raysim cannot watch the processes of one that the user's code started or joined.
+    """The cluster of this process. If the user's code started or joined it, raysim cannot watch its processes.
 
     Args:
         processes: the processes that the cluster cannot run without; empty if this process did not start the cluster.

@@ -1,6 +1,6 @@
 """Find out which nodes of a joined cluster suit a run, before anything is reserved.
 
-One task on each node looks at its software and its free space. Everything else here judges what the tasks return.
+A Ray task on each node looks at the node's software and free space. The other code judges what these tasks return.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.system.capacity import MIB, Capacity, job_memory
 from raysim.system.errors import ConfigError
 from raysim.system.version import VERSION
 
-if TYPE_CHECKING:  # they import torch, which the task on a node does not need
+if TYPE_CHECKING:  # they import torch, which the Ray task on a node does not need
     from raysim.config import Config
     from raysim.estimate.memory import MemoryNeed
 
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]  # raysim's code
 
 @dataclass(frozen=True)
 class Found:
-    """What a task has found on its node."""
+    """What a Ray task has found on its node."""
 
     versions: Mapping[str, str]  # package -> version
     memory: int  # available bytes
@@ -51,7 +51,7 @@ class Node:
 
     name: str  # its address, and the beginning of its id
     has: Capacity  # what Ray knows of it
-    found: Found | None  # None if the task failed
+    found: Found | None  # None if the Ray task failed
     failure: str = ""  # how it failed
 
 
@@ -149,7 +149,7 @@ class Preflight:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """If the other nodes do not suffice, which a ConfigError says, add to it the nodes that are left out."""
+        """Add the unfit nodes to a ConfigError, which usually says that the fit nodes do not suffice."""
         try:
             yield
         except ConfigError as error:

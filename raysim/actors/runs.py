@@ -86,7 +86,7 @@ class RunActor(RemoteRun):
         )
         state = (None, None) if saved is None else (saved.server, dict(saved.clients))
         actor = placed.remote(config, ray.put(federation), ray.put(state))
-        # Report a first event at once, so that a driver of several runs does not wait for this one alone.
+        # A sweep takes a new run's first event before it turns to its other runs, so this event comes at once.
         super().__init__(actor, bool(config.callbacks), [StartStep("starting")])
         self._note_peak = note_peak
         self._patience = takes.patience
@@ -122,7 +122,7 @@ def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
     while True:
         try:
             liveness.CURRENT.check()
-        except Lost:  # the cluster has ended; the run reports it
+        except Lost:  # the cluster has ended: any run reports this at its next event, so take the first
             return 0
         if ready := liveness.wait_a_second(coming):
             return coming.index(ready[0])

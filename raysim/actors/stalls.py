@@ -59,7 +59,7 @@ class Stalls:
         answered = liveness.wait_a_second([coordinator.unanswered.remote()])
         self._misses = 0 if answered else self._misses + 1
         if not answered:
-            missing = "the coordinator, on this machine, which does not answer; see `ray status` and top"
+            missing = "the coordinator, on this machine, to answer: see `ray status` and `top`"
         elif late := ray.get(answered[0]):
             missing = f"{len(late)} of {len(self._nodes)} hosts to answer, {self._places(late)}: {ADVICE}"
         elif over:

@@ -33,7 +33,7 @@ class Client(Stateful):
         self.shared = shared  # state shared with the other clients of the process
         self.window = -1  # the index of the current window: the samples to train on now
         self.arrived = torch.zeros(0, dtype=torch.int64)  # [n]: the positions in the current window
-        self.finished = self.arrived  # [n]: positions in the stages that ended since the previous `begin_task`
+        self.finished = self.arrived  # [n]: for `begin_task`: positions in the stages that ended since its last call
         self.phases = 0  # the number of phases so far, including the current one
         self.round = 0  # the server's round, from 1
         self.lr = 0.0  # the learning rate of this phase

@@ -1,8 +1,8 @@
 """A method: its client half, its server half, and the hooks that they may override.
 
 A method's fields are its YAML keys. Every client has its own client half. The simulation has one server half. The code
-here shows the effect of a hook that is not overridden. If several methods override a hook, all are called in the
-listed order. The first word of some docstrings says how their results combine:
+here shows the effect of a hook that is not overridden. If several methods override a hook, all are called, in the
+order in which the config lists the methods. The first word of some docstrings says how their results combine:
 
     Chained    each method receives what the previous one returned, or the object that the previous one changed
     Summed     the results are added
@@ -174,7 +174,7 @@ class ServerHalf(Half):
         return server.sample()
 
     def prepare(self, server: Server) -> Plan | None:
-        """Exchange messages with the cohort before it trains. Here and in the hooks below, None is an empty plan."""
+        """Exchange messages with the cohort before it trains. In hooks that return a Plan, None is an empty plan."""
         return None
 
     def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
@@ -184,7 +184,7 @@ class ServerHalf(Half):
     def evaluated(self, server: Server) -> Weights | None:
         """EXCLUSIVE: return the weights to evaluate and to write to model.pt. None uses the server's model.
 
-        Called for each version that is tested or saved; `end_task` comes first. Clients still get the server's model.
+        Called for each version that is tested or saved, after any `end_task` exchanges. Clients get the server's model.
         """
         return None
 
@@ -193,7 +193,7 @@ class ServerHalf(Half):
 
         Args:
             server: the server, before the update.
-            delta: the cohort's mean delta, after the changes by the methods listed before.
+            delta: the cohort's mean delta, after the changes by methods that the config lists earlier.
             reply: this method's terms by name, reduced as `Method.replies` declares.
         """
         return delta
@@ -257,7 +257,7 @@ def overrides(half: type[Half], hook: str) -> bool:
 
 
 def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
-    """Return the halves that override this hook, in the listed order."""
+    """Return the halves that override this hook, in the given order."""
     return [half for half in halves if overrides(type(half), hook)]
 
 

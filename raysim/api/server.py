@@ -48,13 +48,13 @@ class Server(Stateful):
     def task(self) -> int:
         """The round's task, from 0.
 
-        If clients are at different tasks, it is the index of the accuracy matrix's next row to be measured.
+        If clients are at different tasks, this is the index of the row of the accuracy matrix that is measured next.
         """
         return self._federation.availability.progress(self.round).task
 
     @property
     def progress(self) -> Progress:
-        """The run's progress in this round. With asynchronous boundaries, it counts the whole run as one task."""
+        """The run's progress in this round. With asynchronous boundaries, the whole run counts as one task."""
         return self._federation.availability.progress(self.round, self._config.scenario.windows is None)
 
     @property

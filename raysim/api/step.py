@@ -22,7 +22,7 @@ class Step:
     positions: Tensor
     """The positions (int64 [m], on the CPU) of the samples from the stream; empty if `batches` supplied the batch."""
     draws: Tensor | None
-    """The augmentation of the samples from the stream (int64 [m, k], on the CPU), or None."""
+    """The random numbers (int64 [m, k], on the CPU) that select the samples' augmentation, or None."""
     x: Tensor
     """Inputs [n, ...]: the samples from the stream or from `batches`, then the rows that methods added."""
     y: Tensor

@@ -81,8 +81,8 @@ class AsynchronousUpdates(Stateful):
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.
 
-        Virtual time does not advance. A host keeps its sums until its last client of a server update is done. Such
-        sums are merged into the reply of the update's first dispatch.
+        Virtual time does not advance. Several clients of one host may contribute to one server update. The host keeps
+        their sum until all of them are done. Here, the sum is merged into the reply of the update's first dispatch.
         """
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         for update, sums in self._exchange.runner.give_sums().items():

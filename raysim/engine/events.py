@@ -96,7 +96,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Waiting(Notice):
-    """A message that the run is stalled: what it waits for and, after a colon, what to look at."""
+    """A message that the run is stalled. Its text says what the run waits for and, after a colon, what to look at."""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class Exchange(Stateful):
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
-        """Return the server halves that override this hook, in the listed order."""
+        """Return the server halves that override this hook, in the order in which the config lists the methods."""
         return halves_with_hook(self.halves.values(), hook)
 
     def select(self) -> Sequence[int]:
@@ -131,7 +131,7 @@ class Exchange(Stateful):
         return select_clients(self.server, self.halves.values(), self.calls)
 
     def set_cohort(self, clients: Sequence[int]) -> None:
-        """Set the server's cohort to these clients, in ascending order, and set its shares by `aggregation.weights`."""
+        """Set the cohort to these clients, given in ascending order, and the shares by `aggregation.weights`."""
         server = self.server
         server.cohort = tuple(clients)
         server.shares = server.shares_of(server.cohort)
@@ -147,7 +147,7 @@ class Exchange(Stateful):
         return messages, broadcasts
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
-        """Return how many samples these (client, round) pairs have received in total. None with uniform weights."""
+        """Return the sum of `server.arrived` over these (client, round) pairs. None with uniform weights."""
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
@@ -213,7 +213,7 @@ class Exchange(Stateful):
         self._check_model(deltas)
 
     def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
-        """Carry out the plans that server halves return from this hook, in the listed order."""
+        """Carry out this hook's plans, in the order in which the config lists the methods."""
         for half in self.halves_with(hook):
             with guard_hook(half, hook):
                 plan = check_plan(half, hook, self.calls(half, hook, self.server))

@@ -78,7 +78,7 @@ def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | 
         raise wrong_result(half, "encode", result, "a tensor or an Encoded")
     back = decoded(result)
     if (back.shape, back.dtype) != (vector.shape, vector.dtype):
-        allowed = f"a value that decodes to {describe(vector)}, as its input"
+        allowed = f"a value that decodes to {describe(vector)}, like the vector that it received"
         raise wrong_result(half, "encode", f"a value that decodes to {describe(back)}", allowed)
     return result
 
@@ -86,13 +86,13 @@ def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | 
 def check_terms(half: ClientHalf, hook: str, result: object) -> Terms:
     """Check that a hook or an op returned terms with names that the method declares, and return them."""
     replies = half.method.replies
-    allowed = "a dict of Terms of tensors, with names that its method's `replies` declare"
+    allowed = "a dict from names in the method's `replies` to Terms, each with a tensor or an Encoded"
     if not isinstance(result, Mapping):
         raise wrong_result(half, hook, result, allowed)
     for name, term in result.items():
         if name not in replies:
             names = ", ".join(replies) or "none"
-            raise wrong_result(half, hook, f"a term {name!r:.60}", f"the names in its method's `replies`: {names}")
+            raise wrong_result(half, hook, f"a term {name!r:.60}", f"the names in the method's `replies`: {names}")
         if not isinstance(term, Term) or not isinstance(term.value, Tensor | Encoded):
             raise wrong_result(half, hook, f"{name}: {describe(getattr(term, 'value', term))}", allowed)
         if term.weight is not None and not 0 <= term.weight <= 1:
@@ -184,7 +184,7 @@ def check_request(half: Half, hook: str, yielded: object) -> Request:
         raise wrong_result(half, hook, f"a plan of {describe(yielded)}", "a plan that yields Requests")
     if not callable(getattr(method.Client, yielded.op, None)):
         ops = [name for name in vars(method.Client) if not name.startswith("_") and not hasattr(ClientHalf, name)]
-        allowed = f"the ops of its client half: {', '.join(ops) or 'none'}"
+        allowed = f"the ops of the method's client half: {', '.join(ops) or 'none'}"
         raise wrong_result(half, hook, f"a plan that requests {yielded.op!r:.60}", allowed)
     return yielded
 

@@ -71,8 +71,8 @@ class ClientHost:
         self._test: Source | None = None  # the test split, once it is needed
         self._memory = choose_memory(config, self._methods)
         self._evaluates_clients = config.evaluation.model == "local"
-        # The scores of the last evaluate_clients. Keys are (client, phases) or, for the server's model, (-1, version),
-        # with the number of tasks so far.
+        # The scores of the last evaluate_clients. A key is (client, phases, tasks so far). For the server's
+        # model, it is (-1, version, tasks so far).
         self._scored: dict[tuple[int, int, int | None], Scores] = {}
         self._local_bytes = sum(method.local_bytes(self.model) for method in self._methods.values())
         self._shared = Shared(

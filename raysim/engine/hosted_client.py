@@ -88,8 +88,8 @@ class HostedClient(Client):
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, fill the memory with the data of the stages that ended.
 
-        The memory draws from the generator of the phase that begins next, even if the client receives the data for an
-        exchange before it. So exchanges do not change the memory.
+        The memory draws from the next phase's generator, even if an exchange before that phase delivers the data. So
+        exchanges do not change the memory.
         """
         self._kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
@@ -113,7 +113,7 @@ class HostedClient(Client):
         fresh = ~self.offered[step.positions]
         if fresh.any():
             self.offered[step.positions] = True
-            chosen = fresh.nonzero().view(-1)  # indices: with a mask, a GPU would have to count its entries first
+            chosen = fresh.nonzero().view(-1)  # indices: a GPU would first have to count a mask's true entries
             logits = None
             if self.memory is not None and self.memory.kind.keeps_logits:
                 logits = step.logits.detach().index_select(0, to_device(chosen, step.logits.device))

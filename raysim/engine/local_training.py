@@ -118,7 +118,7 @@ def _steps(
 
 
 def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
-    """Draw an epoch's augmentation (int64 [n, 3 + ...]), batch by batch."""
+    """Draw the random numbers for an epoch's augmentation, batch by batch; see `Source.draw`."""
     drawn = [data.draw(augment, part.stop - part.start) for part in parts]
     return torch.from_numpy(np.concatenate(drawn or [data.draw(augment, 0)]))
 

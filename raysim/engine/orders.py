@@ -42,8 +42,8 @@ class Order:
     discount: float = 1.0  # the factor by which the update is scaled for its staleness
     # Only under an asynchronous schedule:
     update: int | None = None  # the server update that uses the clients' updates, if any
-    # The clients whose orders for this update follow later. A host's copy has at most one of them, by which the host
-    # knows that it must keep its sums.
+    # The clients whose orders for this update follow later. An order that is sent to a host names at most one of them,
+    # a client of this host. If it names one, the host keeps its sums.
     later: tuple[int, ...] = ()
 
     def round_info_of(self, client: int) -> RoundInfo:

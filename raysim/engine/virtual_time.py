@@ -1,8 +1,8 @@
 """Virtual time: how long work and messages take, and the resulting timetable of an asynchronous run.
 
-The timetable lists when each client receives the model, and which clients' updates each server update applies. It
+The timetable lists when each client receives the model. It also lists the deltas that each server update applies. It
 depends on speeds, data sizes and random draws, but on no computed value. So the order of events and the staleness of
-every update are known before the first step. The real machine only determines how fast the updates are computed.
+every delta are known before the first step. The real machine only determines how fast the deltas are computed.
 
 FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) has a buffer of several updates. FedAsync (Xie et al., 2019,
 arXiv 1903.03934) has a buffer of one.
@@ -168,7 +168,7 @@ class EventSimulation:
         return seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
 
     def _back_next(self) -> list[Dispatch]:
-        """Advance to the next time at which clients come back. Return their dispatches, in the order of the numbers."""
+        """Advance to the next time at which clients come back. Return their dispatches, by ascending number."""
         if self._under_way:
             self._time = self._under_way[0][0]
         back = []

@@ -20,7 +20,7 @@ from raysim.system.files import read_whole
 ROUNDS, CLIENTS, SWEEP_FILE = "rounds.jsonl", "clients.json", "sweep.yaml"
 LONGEST = 200  # characters of a name that are shown
 JUNK = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
-METRICS = ("average_accuracy", "forgetting", "backward_transfer", "forward_transfer")
+METRICS = ("average_incremental_accuracy", "backward_transfer", "forward_transfer")
 ACCURACY = {"name": "accuracy", "unit": "%", "higher_is_better": True}
 
 

@@ -195,9 +195,7 @@ def test_later_it_is_said_again_and_again_which_hosts_do_not_answer(
 def test_a_coordinator_that_does_not_answer_is_named(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     said = stalls_of(1, monkeypatch, lambda now: "never", clock)
     assert [second for second, _ in said] == [130, 190, 230, 290]
-    assert all(
-        line.startswith("waiting for the coordinator, on this machine, which does not answer; ") for _, line in said
-    )
+    assert all(line.startswith("waiting for the coordinator, on this machine, to answer: ") for _, line in said)
 
 
 def test_a_silence_is_reported_if_it_is_much_longer_than_any_before(
@@ -244,7 +242,7 @@ def one_stall(
     ("late", "missing"),
     [
         ([0], "1 of 1 hosts to answer, 1 on the node cafecafe: run `top` on these nodes"),
-        ("never", "the coordinator, on this machine, which does not answer; see"),
+        ("never", "the coordinator, on this machine, to answer: see"),
         ([], "the hosts, which restore their clients"),
     ],
 )

@@ -278,7 +278,9 @@ def test_knowing_the_task_never_hurts(tiny, simulate):
     for tasks in (2, 1):
         scenario = {"kind": "class_incremental", "tasks": tasks}
         run = simulate(tiny(methods={"fed_a_gem": {}}, scenario=scenario, evaluation={"every_rounds": 1}))
-        found = np.array([list(e.values()) for e in (run.started.evaluation, *(r.evaluation for r in run.rounds))])
-        class_il, task_il = found[:, 0], found[:, 1]
+        found = (run.started.evaluation, *(done.evaluation for done in run.rounds))
+        protocols = ("class_il", "class_il_seen", "task_il")
+        class_il, seen, task_il = (np.array([each[one] for each in found]) for one in protocols)
+        assert (task_il >= seen).all()
         assert (task_il >= class_il).all()
         assert (task_il > class_il).any() == (tasks > 1)

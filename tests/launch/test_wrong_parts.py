@@ -128,9 +128,9 @@ CLIENT: list[Case] = [
     ("finish none", "returned NoneType, allowed: a Delta and the terms, a dict", "client 1, round 3"),
     ("finish delta", "returned float32 [610], allowed: Delta(float32 [610], float32 [0])", "client 1, round 3"),
     ("finish shape", "returned Delta(float32 [609], float32 [0]), allowed: Delta(float32 [610]", "client 1, round 3"),
-    ("finish list", "returned list, allowed: a dict of Terms", "client 1, round 3"),
-    ("finish key", "returned a term 'not', allowed: the names in its method's `replies`: note", "round 3"),
-    ("finish value", "returned note: float, allowed: a dict of Terms", "client 1, round 3"),
+    ("finish list", "returned list, allowed: a dict from names", "client 1, round 3"),
+    ("finish key", "returned a term 'not', allowed: the names in the method's `replies`: note", "round 3"),
+    ("finish value", "returned note: float, allowed: a dict from names", "client 1, round 3"),
     ("finish weight", "returned note with the weight -1.0, allowed: a weight from 0 to 1", "client 1, round 3"),
     ("finish nan", "client 1 diverged in round 3 (ClientSide), in the update of its parameters returned by ", ""),
     ("finish term", "client 1 diverged in round 3 (ClientSide), in the terms from ClientSide.Client.finish (", ""),
@@ -145,7 +145,7 @@ CLIENT: list[Case] = [
     ("task_loss shape", "returned float32 [4], allowed: a tensor of floating-point numbers []", "round 3"),
     ("batches type", "returned int, allowed: batches of x [n, ...] and y [n], or None", "client 1, round 3"),
     ("batches rows", "yielded (float32 [4, 64], float32 [3]), allowed: batches of x [n, ...]", "client 1, round 3"),
-    ("tell key", "returned a term 'not', allowed: the names in its method's `replies`: note", "round 3"),
+    ("tell key", "returned a term 'not', allowed: the names in the method's `replies`: note", "round 3"),
     ("tell nan", "client 1 diverged in round 3 (ClientSide.tell), in the terms from ClientSide.Client.tell (", ""),
 ]
 SERVER: list[Case] = [
@@ -166,7 +166,7 @@ SERVER: list[Case] = [
     ("conclude type", "returned a plan of str, allowed: a plan that yields Requests", "server, round 3"),
     (
         "conclude op",
-        "returned a plan that requests 'tell', allowed: the ops of its client half: none",
+        "returned a plan that requests 'tell', allowed: the ops of the method's client half: none",
         "server, round 3",
     ),
 ]

@@ -115,12 +115,13 @@ def test_what_is_shown_equals_the_summary_and_may_be_replayed(browser: Browser, 
         browser.wait(ROUND, lambda text: text == "8 / 8")
         for protocol, metrics in summary.evaluation.items():
             browser.find(f"document.querySelector('[data-protocol={protocol}]').click()")
+            browser.wait(f"document.querySelector('[data-protocol={protocol}]').ariaPressed === 'true'")
             mean = f"{100 * (metrics['average_accuracy'] or 0):.1f}%"
             browser.wait(TEXT.format("n-mean"), lambda text, mean=mean: text == mean)
             assert browser.find(ROWS) == figures(metrics["accuracy"])
-            for key in ("forgetting", "backward_transfer", "forward_transfer"):
+            for key in ("forgetting", "average_incremental_accuracy", "backward_transfer", "forward_transfer"):
                 value = metrics[key]  # type: ignore[literal-required]
-                assert browser.find(TEXT.format(f"n-{key}")) == f"{100 * value:.1f}%"
+                assert browser.find(TEXT.format(f"n-{key}")) == (None if value is None else f"{100 * value:.1f}%")
         assert browser.find(TEXT.format("n-up")) == f"{summary.bytes_up / 1024:.1f} KiB"
         assert browser.find(TEXT.format("n-updates")) == str(summary.updates)
         accuracy = summary.evaluation["task_il"]["accuracy"]

@@ -1,4 +1,4 @@
-"""The check of the project's English: what it finds in prose, and that its limits only fall."""
+"""The check of the project's English: what it finds in prose."""
 
 from pathlib import Path
 
@@ -54,18 +54,13 @@ def test_indented_lines_and_examples_of_a_docstring_are_code(tmp_path):
     assert "".join(english.prose_of(code)).split() == ["A", "module.", "The", "end."]
 
 
-@pytest.mark.parametrize(
-    ("limit", "words", "status", "after"),
-    [("1", "beside", 0, "1"), ("1", "beside beside", 1, "1"), ("2", "beside", 1, "1"), ("1", "besides", 1, "")],
-)
-def test_limits_only_fall(tmp_path, monkeypatch, limit, words, status, after):
-    """With `--write` a limit falls to what is left, and never rises."""
-    for name, text in (("english.txt", "beside -> besides\n"), ("english_limits.txt", f"{limit} page.md\n")):
+@pytest.mark.parametrize(("words", "status"), [("besides", 0), ("beside", 1)])
+def test_a_finding_fails_the_check(
+    words: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("english.txt", "beside -> besides\n"), ("page.md", f"It is {words} it.\n")):
         (tmp_path / name).write_text(text)
-    (tmp_path / "page.md").write_text(f"It is {words} it.\n")
     monkeypatch.setattr(english, "ROOT", tmp_path)
     monkeypatch.setattr(english, "PHRASES", tmp_path / "english.txt")
-    monkeypatch.setattr(english, "LIMITS", tmp_path / "english_limits.txt")
-    assert english.main([]) == status
-    english.main(["--write"])
-    assert Path(tmp_path / "english_limits.txt").read_text() == (f"{after} page.md\n" if after else "")
+    assert english.main() == status
+    assert capsys.readouterr().out == ("page.md:\n    'beside': write besides\n" if status else "")
