@@ -77,6 +77,30 @@ def execute(notebook: Mapping[str, Any]) -> dict[str, Any]:
     return {**done, "metadata": METADATA}
 
 
+def show(notebook: Mapping[str, Any], docs: str) -> str:
+    """Return a notebook with its outputs as Markdown. `docs` is the path to the pages of docs/ from there."""
+    return "\n\n".join(part for cell in notebook["cells"] for part in _show(cell, docs)) + "\n"
+
+
+def _show(cell: Mapping[str, Any], docs: str) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source.replace("](../docs/", f"]({docs}")
+        return
+    bash = source.startswith("%%bash\n")
+    yield _block("bash" if bash else "python", source.removeprefix("%%bash\n"))
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "image/png" in data:
+            yield f"![Output](data:image/png;base64,{''.join(data['image/png'].split())})"
+        else:
+            yield _block("text", "".join(output.get("text", data.get("text/plain", ""))))
+
+
+def _block(kind: str, text: str) -> str:
+    return f"````{kind}\n{text.rstrip()}\n````"
+
+
 if __name__ == "__main__":
     made = execute(build_notebook(PAGE.read_text(encoding="utf-8")))
     NOTEBOOK.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

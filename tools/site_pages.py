@@ -6,12 +6,14 @@ repository, as it does on a forge: the site has a page for each such file.
 
 from __future__ import annotations
 
+import json
 import os.path
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import notebook
 from mkdocs.exceptions import ConfigurationError
 from mkdocs.structure.files import File, Files
 from site_math import DISPLAY, INLINE, convert_display, convert_inline
@@ -82,9 +84,7 @@ def on_files(files: Files, config: Any) -> Files:
     for name, page in OWN.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
     for path in sorted({path for page in [*(ROOT / name for name in OWN), *_pages()] for path in _linked(page)}):
-        text, kind = path.read_text(encoding="utf-8"), path.suffix.removeprefix(".").replace("py", "python")
-        content = f"# {path.relative_to(ROOT)}\n\n````{kind}\n{text}````\n"
-        files.append(File.generated(config, _page_of(path), content=content))
+        files.append(File.generated(config, _page_of(path), content=_show_file(path)))
     for figure in FIGURES.rglob("*.svg"):
         files.append(File.generated(config, f"gallery/{figure.relative_to(FIGURES)}", abs_src_path=str(figure)))
     return files
@@ -125,6 +125,15 @@ def on_post_build(config: Any) -> None:
     """Have the theme's script load nothing from elsewhere, as it would for diagrams and for browsers of before 2020."""
     for script in Path(config.site_dir).glob("assets/javascripts/bundle.*.js"):
         script.write_text(script.read_text(encoding="utf-8").replace("https://unpkg.com/", "absent/"), encoding="utf-8")
+
+
+def _show_file(path: Path) -> str:
+    """Return a file of the repository as a page."""
+    text, kind = path.read_text(encoding="utf-8"), path.suffix.removeprefix(".").replace("py", "python")
+    if kind == "ipynb":
+        docs = os.path.relpath(".", Path(_page_of(path)).parent)
+        return notebook.show(json.loads(text), f"{docs}/")
+    return f"# {path.relative_to(ROOT)}\n\n````{kind}\n{text}````\n"
 
 
 def _pages() -> list[Path]:

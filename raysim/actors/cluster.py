@@ -253,8 +253,8 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         finally:
             left, liveness.CURRENT = liveness.CURRENT, liveness.Cluster()
             with interrupts.delay_interrupts():
-                # If the cluster is cut off, `ray.shutdown` would wait for it, and delay the error message. Ray itself
-                # calls `ray.shutdown` when Python ends.
+                # If the cluster is cut off, `ray.shutdown` would wait for it. Ray also calls `ray.shutdown` when Python
+                # ends: the wait then comes after the error message.
                 if not left.silent:
                     ray.shutdown()
 

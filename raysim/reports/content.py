@@ -14,6 +14,8 @@ from raysim.reports.statistics import MeanOverSeeds
 from raysim.reports.tables import ReportTable, tabulate_settings
 from raysim.system.version import VERSION
 
+FIGURES = "figures"
+
 
 @dataclass(frozen=True)
 class Plot:
@@ -35,6 +37,11 @@ class Plot:
     def file(self) -> Path:
         """Where it was written."""
         return self.folder / f"{self.stem}.svg"
+
+    @property
+    def for_paper(self) -> Path:
+        """Where its version for a paper is written, as PDF and next to it as SVG."""
+        return self.folder.parent / FIGURES / f"{self.stem}.pdf"
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from raysim.reports.colors import FAINT, INK
 from raysim.reports.content import Plot, Report
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_columns
+from raysim.reports.paper_tables import gains_table, main_table
 from raysim.reports.reading import FinishedRun
 from raysim.reports.tables import COSTS, FAIRNESS, OVER_TIME, express, learning_of
 from raysim.system.errors import single_line
@@ -148,5 +149,7 @@ def inline_svg(plot: Plot) -> Markup:
 FORMATS: dict[str, Callable[[Report], str]] = {
     "report.csv": runs_to_csv,
     "means.csv": means_to_csv,
+    "tables/main.tex": lambda report: main_table([section.setting for section in report.sections]),
+    "tables/gains.tex": lambda report: gains_table([section.setting for section in report.sections]),
     **{name: partial(fill_template, name) for name in ("report.md", "report.tex", "report.html")},
 }

@@ -26,6 +26,7 @@ class GainFamily:
 
     Attributes:
         title: the question.
+        added: the name of the method that is added to several bases; empty if one base has several added methods.
         heading: what the names of the pairs are.
         names: the name of each pair in the table.
         sayings: what each pair does, as the beginning of a sentence, such as `Fed-A-GEM, added to FL,`.
@@ -33,6 +34,7 @@ class GainFamily:
     """
 
     title: str
+    added: str
     heading: str
     names: Sequence[str]
     sayings: Sequence[str]
@@ -60,11 +62,13 @@ def find_families(setting: ExperimentSetting) -> list[GainFamily]:
         name, pairs = derive_label(found[0][0], among), [pair for _, pair in found]
         names = [base.label for _, base in pairs]
         sayings = [f"{name}, added to {base}," for base in names]
-        families.append(GainFamily(f"what {name} changes, added to other methods", "added to", names, sayings, pairs))
+        title = f"what {name} changes, added to other methods"
+        families.append(GainFamily(title, name, "added to", names, sayings, pairs))
     for base_label, pairs in by_base.items():
         names = [extended.label for extended, _ in pairs]
         sayings = [f"{label}, compared with {base_label}," for label in names]
-        families.append(GainFamily(f"what an added method changes in {base_label}", "methods", names, sayings, pairs))
+        title = f"what an added method changes in {base_label}"
+        families.append(GainFamily(title, "", "methods", names, sayings, pairs))
     return families
 
 
@@ -107,7 +111,7 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> list[ReportTabl
         caption = f"{setting.label(protocol)}: {family.title}"
         said = [say_gain(*one, learning[0]) for one in zip(family.sayings, columns[0], strict=True)]
         verdict = sum_up(columns[0], learning[0])
-        tables.append(ReportTable(caption, headings, rows, MEANING, verdict=verdict, sentences=[*filter(None, said)]))
+        tables.append(ReportTable(caption, headings, rows, MEANING, 2, verdict, sentences=[*filter(None, said)]))
     return tables
 
 

@@ -11,7 +11,7 @@ LATEX = {
     **{letter: f"\\{letter}" for letter in "{}$&#_%"},
     **{sign: f"${sign}$" for sign in "<>|"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"±": r"$\pm$", "−": "$-$", "†": r"\dag{}"},
+    **{"±": r"$\pm$", "−": "$-$", "†": r"$\dagger$"},
 }
 MINUS = re.compile(r"(?<![\w$])-(?=\d)")  # a hyphen is no minus
 IN_A_COLUMN = 58  # letters in footnotesize in a column of 3.3 inches

@@ -8,13 +8,12 @@ from statistics import fmean
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.tables import (
     NOTHING,
-    WORSE,
     Quantity,
     ReportTable,
     TableCell,
     explain_marks,
     learning_of,
-    mark_groups,
+    tabulate_column,
 )
 
 MANY = 12  # methods that a sweep's order would not help to find
@@ -114,9 +113,6 @@ def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | No
 
 def _column(ranking: Ranking, names: Sequence[str]) -> list[TableCell]:
     """Return the cells of a setting, marked as its table of results is."""
-    quantity, cells = ranking.quantity, {}
-    marks = mark_groups(ranking.groups, quantity, ranking.protocol)
-    for group, mark in zip(ranking.groups, marks, strict=True):
-        text = quantity.show_mean(quantity.average_group(group, ranking.protocol)) + f" {WORSE}" * mark.worse
-        cells[ranking.names[group.label]] = TableCell(text, mark.best, mark.second)
+    found = tabulate_column(ranking.groups, ranking.quantity, ranking.protocol)
+    cells = {ranking.names[group.label]: cell for group, cell in zip(ranking.groups, found, strict=True)}
     return [cells.get(name, TableCell(NOTHING)) for name in names]

@@ -159,7 +159,7 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     columns = [
         [TableCell(group.label) for group in groups],
         [TableCell(str(len(group.runs))) for group in groups],
-        *(_column(groups, quantity, protocol) for quantity in learning),
+        *(tabulate_column(groups, quantity, protocol) for quantity in learning),
         *([TableCell(_show_group(group, cost, protocol)) for group in groups] for cost in COSTS),
     ]
     headings = ("methods", "seeds", *(quantity.title for quantity in (*learning, *COSTS)))
@@ -186,7 +186,8 @@ def mark_groups(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str
     return mark_column(column, quantity.higher_is_better, quantity.digits)
 
 
-def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[TableCell]:
+def tabulate_column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[TableCell]:
+    """Return the mean and the deviation of each group, marked."""
     return [
         TableCell(_show_group(group, quantity, protocol) + f" {WORSE}" * mark.worse, mark.best, mark.second)
         for group, mark in zip(groups, mark_groups(groups, quantity, protocol), strict=True)

@@ -43,7 +43,9 @@ def show_report(report: Report, console: Console) -> None:
             _show_table(table, console)
     for line in report.left_out:
         print_line(console, f"left out: {line}")
-    print_line(console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, means.csv, plots/)")
+    print_line(
+        console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, means.csv, plots/, figures/, tables/)"
+    )
 
 
 def _show_table(table: ReportTable, console: Console) -> None:

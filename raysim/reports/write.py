@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
-from raysim.reports.content import Plot, Report, Section
+from raysim.reports.content import FIGURES, Plot, Report, Section
 from raysim.reports.formats import FORMATS
 from raysim.reports.gains import tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
@@ -22,6 +22,7 @@ from raysim.reports.plots.compared import draw_compared
 from raysim.reports.plots.courses import draw_over_rounds
 from raysim.reports.plots.data import draw_data_distribution
 from raysim.reports.plots.memory import draw_memories
+from raysim.reports.plots.paper import save_for_paper
 from raysim.reports.plots.scene import Scene, set_scenes
 from raysim.reports.plots.style import STYLE, Drawing, save_drawing
 from raysim.reports.plots.times import draw_clients_in_time
@@ -78,7 +79,8 @@ def write_report(
         tell(f"setting {setting.number} of {len(settings)}: {text}")
 
     try:
-        (target / "plots").mkdir(parents=True, exist_ok=True)
+        for folder in ("plots", FIGURES, "tables"):
+            (target / folder).mkdir(parents=True, exist_ok=True)
         streams = StreamPlots(target / "plots", left_out)
         sections = [
             _make_section(scene, target / "plots", paper, left_out, streams, partial(tell_of, scene.setting))
@@ -106,7 +108,7 @@ def _make_section(
         left_out.append(explain_misfit(paper, setting))
     with rc_context(STYLE):
         comparisons = [
-            replace(one, plots=[save_drawing(draw_compared(scene, one, number), folder)]) if one.pairs else one
+            replace(one, plots=[_save(draw_compared(scene, one, number), folder)]) if one.pairs else one
             for number, one in enumerate(comparisons, 1)
         ]
     plots, missing = draw_plots(scene, folder, tell)
@@ -122,9 +124,16 @@ def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tu
     plots: list[Plot] = []
     with rc_context(STYLE):
         for drawing in draw_setting(scene, left_out):
-            plots.append(save_drawing(drawing, folder))
+            plots.append(_save(drawing, folder))
             tell(f"plots: {len(plots)}")
     return plots, left_out
+
+
+def _save(drawing: Drawing, folder: Path) -> Plot:
+    """Write a drawing for the page into a folder, and for a paper into its sister `figures`."""
+    plot = save_drawing(drawing, folder)
+    save_for_paper(drawing.figure, plot.for_paper.parent, drawing.stem)
+    return plot
 
 
 def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
@@ -138,7 +147,8 @@ def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
             if earlier is plot:
                 plots.append(plot)
             else:
-                plot.file.unlink()
+                for file in (plot.file, plot.for_paper, plot.for_paper.with_suffix(".svg")):
+                    file.unlink(missing_ok=True)  # large figures have no version for a paper
                 before.append(f"{plot.caption} It is the same as setting {earlier.stem.partition('-')[0]}'s.")
         yield replace(section, plots=plots, shown_before=before)
 

@@ -48,3 +48,25 @@ def test_the_notebook_is_the_page_and_was_executed() -> None:
     executed = [cell for cell in made["cells"] if cell["cell_type"] == "code"][1:]  # the first has comments only
     assert all(cell["outputs"] for cell in executed)
     assert not any(output["output_type"] == "error" for cell in executed for output in cell["outputs"])
+
+
+def test_the_site_shows_text_code_and_outputs() -> None:
+    def code(source: str, *outputs: object) -> dict[str, object]:
+        return {"cell_type": "code", "source": [source], "outputs": outputs}
+
+    shown = notebook.show(
+        {
+            "cells": [
+                {"cell_type": "markdown", "source": ["# Title\n", "See [a](../docs/a.md)."]},
+                code("%%bash\nraysim list", {"output_type": "stream", "text": ["methods\n"]}),
+                code("figure", {"output_type": "execute_result", "data": {"image/png": "aa\nbb\n", "text/plain": "F"}}),
+                code("1 + 1", {"output_type": "execute_result", "data": {"text/plain": ["2"]}}),
+            ]
+        },
+        "../../",
+    )
+    assert shown == (
+        "# Title\nSee [a](../../a.md).\n\n````bash\nraysim list\n````\n\n````text\nmethods\n````\n\n"
+        "````python\nfigure\n````\n\n![Output](data:image/png;base64,aabb)\n\n"
+        "````python\n1 + 1\n````\n\n````text\n2\n````\n"
+    )

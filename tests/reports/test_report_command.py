@@ -14,6 +14,7 @@ from written_report import Written
 import raysim
 from raysim.cli import main
 from raysim.config import load
+from raysim.reports.formats import FORMATS
 from raysim.reports.plots.style import ShownFigure
 from raysim.reports.write import write_report
 
@@ -50,19 +51,26 @@ def test_bold_and_underlines_are_for_terminals(written: Written) -> None:
         assert re.findall(rf"\x1b\[{style}m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == marked
     assert "\x1b" not in written.elsewhere
     assert "left out: runs/<b>failed</b>: found the status failed, counted: done\n" in written.elsewhere
-    assert written.elsewhere.endswith("report: out/report.html (and .md, .tex, .csv, means.csv, plots/)\n")
+    assert written.elsewhere.endswith(
+        "report: out/report.html (and .md, .tex, .csv, means.csv, plots/, figures/, tables/)\n"
+    )
     assert "domain-IL: what an added method changes in FedAvg\n" in written.elsewhere
 
 
 def test_all_files_are_there(written: Written) -> None:
     assert sorted(path.name for path in written.out.iterdir()) == [
+        "figures",
         "means.csv",
         "plots",
         "report.csv",
         "report.html",
         "report.md",
         "report.tex",
+        "tables",
     ]
+    drawn = {plot.stem for plot in written.report.sections[0].plots}
+    for ending in ("pdf", "svg"):
+        assert {path.stem for path in (written.out / "figures").glob(f"*.{ending}")} == drawn
 
 
 @pytest.mark.usefixtures("_here")
@@ -144,7 +152,7 @@ def test_every_step_is_told(tmp_path: Path) -> None:
         "reading runs: 1",
         "reading runs: 2",
         *(f"setting 1 of 1: plots: {number}" for number in range(1, 5)),
-        *(f"writing {name}" for name in ("report.csv", "means.csv", "report.md", "report.tex", "report.html")),
+        *(f"writing {name}" for name in FORMATS),
     ]
     assert len(report.sections[0].plots) == 4
 

@@ -167,7 +167,7 @@ def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> No
 
 
 def test_plots_that_cannot_be_drawn_are_left_out_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raysim.reports.write.save_drawing", lambda drawing, folder: drawing)
+    monkeypatch.setattr("raysim.reports.write._save", lambda drawing, folder: drawing)
     (make_run(tmp_path / "runs" / "a") / "rounds.jsonl").write_text('{"round": 1}\n')
     plots, left_out = draw_plots(one_scene(tmp_path / "runs"), tmp_path)
     assert [plot.stem for plot in plots][-1] == "1-domain_il-forgetting"

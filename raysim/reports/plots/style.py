@@ -155,10 +155,19 @@ def put_legend_below(figure: Figure, axes: Axes) -> None:
     put_legend(figure, dict(zip(labels, handles, strict=True)))
 
 
-def put_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
-    """Put a legend of handles by label below all axes, in as many columns as fit."""
-    ncols = _columns([*handles], figure.get_figwidth())
-    figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=ncols)
+def put_legend(
+    figure: Figure, handles: Mapping[str, Any], width: float | None = None, size: float | None = None
+) -> None:
+    """Put a legend of handles by label below all axes, in as many columns as fit.
+
+    Args:
+        figure: the figure.
+        handles: what to show, by label.
+        width: the width in inches for type of the usual size; by default the figure's.
+        size: the size of the type in points; by default the usual one.
+    """
+    ncols = _columns([*handles], width or figure.get_figwidth())
+    figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=ncols, fontsize=size)
 
 
 def _columns(labels: Sequence[str], width: float) -> int:

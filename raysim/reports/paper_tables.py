@@ -1,0 +1,133 @@
+"""The tables of a paper in LaTeX, each a single tabular without a float: methods by settings, and gains by settings.
+
+They need booktabs. Values are `mean_{± std}`. The best mean is bold and the second best underlined. A dagger marks a
+value that is significantly worse than the best. A gain is bold if it is significant.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from raysim.reports.families import adjust_family
+from raysim.reports.gains import GainFamily, find_families, measure_gain
+from raysim.reports.grouping import ExperimentSetting
+from raysim.reports.latex import escape_latex
+from raysim.reports.ranks import Ranking, rank_settings, tabulate_overview
+from raysim.reports.statistics import PairedDifference
+from raysim.reports.tables import (
+    NOTHING,
+    WORSE,
+    Quantity,
+    ReportTable,
+    TableCell,
+    learning_of,
+    tabulate_column,
+)
+
+Cells = Sequence[str]
+
+
+def main_table(settings: Sequence[ExperimentSetting]) -> str:
+    """Return a tabular of methods by settings. For one setting the columns are what was learned, by protocol."""
+    table = tabulate_overview(settings) or _tabulate_learning(settings[0])
+    head = [_head("method" if heading == "methods" else heading) for heading in _without_numbers(table.headings)]
+    rows = [[escape_latex(row[0].text), *map(format_value, row[1:])] for row in table.rows]
+    return _tabular(head, [("", rows)], f"{table.caption}. {table.note}")
+
+
+def gains_table(settings: Sequence[ExperimentSetting]) -> str:
+    """Return a tabular of what each added method changes in the average metric, by settings; its rows by family."""
+    rankings = rank_settings(settings)
+    blocks: dict[str, dict[str, dict[int, str]]] = {}
+    for index, ranking in enumerate(rankings):
+        for family in find_families(ranking.setting.evaluated(ranking.protocol)):
+            rows = blocks.setdefault(_title(family, ranking), {})
+            pairs = [measure_gain(pair, ranking.quantity, ranking.protocol) for pair in family.pairs]
+            for (group, base), found in zip(family.pairs, adjust_family(pairs), strict=True):
+                name = ranking.names[(base if family.added else group).label]
+                rows.setdefault(name, {})[index] = format_gain(ranking.quantity, found)
+    head = ["", *(_head(ranking.setting.title) for ranking in rankings)]
+    shown = [
+        (
+            escape_latex(title),
+            [
+                [escape_latex(name), *(cells.get(i, NOTHING) for i in range(len(rankings)))]
+                for name, cells in rows.items()
+            ],
+        )
+        for title, rows in blocks.items()
+    ]
+    quantity = rankings[0].quantity.heading
+    about = f"Changes of the {quantity} with their intervals, paired over seeds; bold if significant (5%, Holm)."
+    return _tabular(head, shown, about)
+
+
+def _title(family: GainFamily, ranking: Ranking) -> str:
+    return f"{family.added}, added to" if family.added else f"added to {ranking.names[family.pairs[0][1].label]}"
+
+
+def format_value(cell: TableCell) -> str:
+    r"""Return `mean ± std` as `$mean_{\pm std}$`, with its marks; other text is escaped."""
+    text = cell.text.removesuffix(WORSE).strip()
+    mean, _, std = text.partition(" ± ")
+    try:
+        float(mean)
+    except ValueError:
+        return escape_latex(cell.text)
+    shown = rf"\mathbf{{{mean}}}" if cell.best else rf"\underline{{{mean}}}" if cell.second else mean
+    below = rf"_{{\pm {std}}}" if std else ""
+    above = r"^{\dagger}" if cell.text.endswith(WORSE) else ""
+    return f"${shown}{below}{above}$"
+
+
+def format_gain(quantity: Quantity, found: PairedDifference | None) -> str:
+    """Return a difference with its interval as `$+1.5$ $[-0.5, 3.5]$`, bold if it is significant."""
+    if found is None:
+        return NOTHING
+    mean = quantity.show(found.mean, sign=True)
+    shown = rf"$\mathbf{{{mean}}}$" if found.significant else f"${mean}$"
+    if found.half is None:
+        return shown
+    ends = ", ".join(quantity.show(end) for end in (found.mean - found.half, found.mean + found.half))
+    return rf"{shown} {{\scriptsize $[{ends}]$}}"
+
+
+def _tabulate_learning(setting: ExperimentSetting) -> ReportTable:
+    """Return a setting's groups by what was learned, with fewer digits than in the tables of results."""
+    columns, headings = [], []
+    for protocol in setting.main_protocols:
+        for quantity in learning_of(setting.metric)[:2]:  # backward transfer is all but forgetting with a minus
+            short = replace(quantity, digits=1) if quantity.unit == "%" else quantity
+            columns.append(tabulate_column(setting.groups, short, protocol))
+            headings.append(f"{setting.label(protocol)}: {short.title}")
+    note = "Bold: the best mean. Underlined: the second best. Daggers: significantly worse than the best (5%, Holm)."
+    names = [TableCell(group.label) for group in setting.groups]
+    rows = [*zip(names, *columns, strict=True)]
+    return ReportTable(f"{setting.title}: mean and standard deviation over seeds", ("methods", *headings), rows, note)
+
+
+def _without_numbers(headings: Cells) -> Cells:
+    """Return headings without the numbers of the settings, if they differ then."""
+    bare = [re.sub(r"^\d+: ", "", heading) for heading in headings]
+    return bare if len(set(bare)) == len(bare) else headings
+
+
+def _head(text: str) -> str:
+    r"""Return a heading, broken after each colon."""
+    lines = [escape_latex(part) for part in text.split(": ")]
+    if len(lines) == 1:
+        return lines[0]
+    broken = r" \\ ".join(lines)
+    return rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{broken}\end{{tabular}}"
+
+
+def _tabular(head: Cells, blocks: Sequence[tuple[str, Sequence[Cells]]], about: str) -> str:
+    """Return a booktabs tabular with a block of rows for each title; `about` is its first comment."""
+    lines = [f"% {escape_latex(about)}", "% Needs \\usepackage{booktabs}."]
+    lines += [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", f"{' & '.join(head)} \\\\"]
+    for title, rows in blocks:
+        lines.append(r"\midrule")
+        if title:
+            lines.append(rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{title}}}}} \\")
+        lines += [f"{' & '.join(row)} \\\\" for row in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
