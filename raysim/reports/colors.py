@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 # Okabe and Ito's colors, which color-blind readers can distinguish, without yellow, which is too light for a line
 INK, FAINT = "#1a1a1a", "#dddddd"
+PAPER = "#fefefe"  # what hides a line below a label or within a mark; a page draws it in its own color
+GREY = "#888888"  # as visible on a light page as on a dark one
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
 # as viridis, but not so dark at its beginning, for dark pages
 SEQUENCE = ((94, 60, 160), (59, 105, 165), (33, 145, 140), (94, 201, 98), (240, 215, 50))

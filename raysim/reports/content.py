@@ -139,12 +139,14 @@ class Report:
         left_out: a line for everything that is not in the sections.
         out: the directory that the report is written to.
         day: the day on which it is written.
+        plots: its plots over several settings.
     """
 
     sections: Sequence[Section]
     left_out: Sequence[str]
     out: Path
     day: date = field(default_factory=lambda: datetime.now(UTC).date())
+    plots: Sequence[Plot] = ()
 
     @property
     def title(self) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from raysim.reports.colors import FAINT, INK
+from raysim.reports.colors import FAINT, INK, PAPER
 from raysim.reports.content import Plot, Report
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_columns
@@ -141,7 +141,7 @@ def inline_svg(plot: Plot) -> Markup:
     text = re.sub(r' id="([^"]*)"', lambda found: f' id="{plot.stem}-{found[1]}"' if found[1] in used else "", text)
     text = re.sub(r"""((?:url\(|href=")#)""", rf"\g<1>{plot.stem}-", text)
     text = text.replace("fill: #ffffff", "fill: none", 1)  # the paper
-    text = text.replace(INK, "currentColor").replace(FAINT, "var(--line)")
+    text = text.replace(INK, "currentColor").replace(FAINT, "var(--line)").replace(PAPER, "var(--paper)")
     # what is in it was escaped when it was drawn
     return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(plot.caption)}"', 1))
 

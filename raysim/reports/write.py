@@ -23,6 +23,8 @@ from raysim.reports.plots.courses import draw_over_rounds
 from raysim.reports.plots.data import draw_data_distribution
 from raysim.reports.plots.memory import draw_memories
 from raysim.reports.plots.paper import save_for_paper
+from raysim.reports.plots.pareto import draw_pareto
+from raysim.reports.plots.ranks import draw_overall_ranks, draw_ranks
 from raysim.reports.plots.scene import Scene, set_scenes
 from raysim.reports.plots.style import STYLE, Drawing, save_drawing
 from raysim.reports.plots.times import draw_clients_in_time
@@ -40,6 +42,8 @@ Runs = str | Path | Result
 
 PLOTS: dict[str, Callable[[Scene], Iterator[Drawing]]] = {
     "plots by task": draw_over_tasks,
+    "ranks": draw_ranks,
+    "Pareto fronts": draw_pareto,
     "plots over rounds": draw_over_rounds,
     "plots of a swept knob": draw_tradeoffs,
     "clients' accuracies": draw_clients_accuracies,
@@ -82,11 +86,14 @@ def write_report(
         for folder in ("plots", FIGURES, "tables"):
             (target / folder).mkdir(parents=True, exist_ok=True)
         streams = StreamPlots(target / "plots", left_out)
+        scenes = set_scenes(settings)
+        with rc_context(STYLE):
+            overall = [_save(drawing, target / "plots") for drawing in draw_overall_ranks(scenes)]
         sections = [
             _make_section(scene, target / "plots", paper, left_out, streams, partial(tell_of, scene.setting))
-            for scene in set_scenes(settings)
+            for scene in scenes
         ]
-        report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target)
+        report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target, plots=overall)
         for name, convert in FORMATS.items():
             tell(f"writing {name}")
             (target / name).write_text(convert(report), encoding="utf-8")
@@ -196,4 +203,5 @@ def figures(runs: Runs | Sequence[Runs]) -> dict[str, Figure]:
     left_out: list[str] = []
     scenes = set_scenes(group_runs(find_runs(directories, left_out), left_out))
     with rc_context(STYLE):
-        return {drawing.stem: drawing.figure for scene in scenes for drawing in draw_setting(scene, left_out)}
+        of_settings = [drawing for scene in scenes for drawing in draw_setting(scene, left_out)]
+        return {drawing.stem: drawing.figure for drawing in (*draw_overall_ranks(scenes), *of_settings)}

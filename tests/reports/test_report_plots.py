@@ -59,22 +59,19 @@ def test_curves_show_means_and_bands_over_seeds(tmp_path: Path) -> None:
     assert corners[:, 1].max() == pytest.approx(70 + 20 / np.sqrt(2))
     assert corners[:, 1].min() == pytest.approx(55 - 20 / np.sqrt(2))
     assert [text.get_text() for text in axes_of(matrix.figure).texts] == ["70", "20", "50", "60"]
-    np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [20])
+    assert [text.get_text() for text in axes_of(forgetting.figure).texts] == ["20", "20"]  # of task 1, and the mean
     assert axes_of(curve.figure).get_ylabel() == "average accuracy over the tasks so far (%)"
 
 
 def test_bands_and_bars_end_where_the_metric_does(tmp_path: Path) -> None:
-    """100 and 60: mean 80, deviation 40 / sqrt 2 = 28.3, so the band would end at 108. Forgetting 100 and 60 alike."""
+    """100 and 60: mean 80, deviation 40 / sqrt 2 = 28.3, so the band would end at 108."""
     make_run(tmp_path / "a", {"seed": 0}, {"domain_il": [[1.0, 0.0], [0.0, 1.0]]})
     make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.6, 0.0], [0.0, 0.6]]})
-    _, curve, forgetting = draw_over_tasks(one_scene(tmp_path))
+    _, curve, _ = draw_over_tasks(one_scene(tmp_path))
     (band,) = axes_of(curve.figure).collections
     corners: Any = band.get_paths()[0].vertices
     assert corners[:, 1].max() == pytest.approx(100)
     assert corners[:, 1].min() == pytest.approx(40 - 20 / np.sqrt(2))  # after task 2: 50 and 30
-    (bar,) = axes_of(forgetting.figure).collections
-    ends: Any = bar.get_paths()[0].vertices
-    np.testing.assert_allclose(ends[:, 1], [80 - 40 / np.sqrt(2), 100])
 
 
 def test_what_a_metric_can_be_at_all() -> None:
@@ -92,7 +89,22 @@ def test_a_task_that_got_better_at_last_has_been_forgotten_by_less_than_nothing(
     """60 before the last task, 80 after it: -20, as the best is taken of the rows before the last."""
     make_run(tmp_path / "a", {}, {"domain_il": [[0.6, 0.2], [0.8, 0.7]]})
     *_, forgetting = draw_over_tasks(one_scene(tmp_path))
-    np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [-20])
+    of_task, mean = axes_of(forgetting.figure).collections
+    np.testing.assert_allclose([of_task.get_array(), mean.get_array()], [[[-20]], [[-20]]])
+
+
+def test_forgetting_is_a_row_for_each_method_from_the_least_on(tmp_path: Path) -> None:
+    """Of tasks 1 and 2 with FedAvg: 80 to 20 and 70 to 60, so 60 and 10, 35 on average; with ER 10 and 20, so 15."""
+    make_run(tmp_path / "a", {"scenario.tasks": 3}, {"domain_il": [[0.8, 0, 0], [0.5, 0.7, 0], [0.2, 0.6, 0.5]]})
+    er = {"scenario.tasks": 3, "methods": {"er": {}}}
+    make_run(tmp_path / "b", er, {"domain_il": [[0.8, 0, 0], [0.7, 0.8, 0], [0.7, 0.6, 0.5]]})
+    *_, forgetting = draw_over_tasks(one_scene(tmp_path))
+    axes = axes_of(forgetting.figure)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["ER", "FedAvg"]
+    of_tasks, mean = axes.collections
+    np.testing.assert_allclose(of_tasks.get_array(), [[10, 20], [60, 10]])
+    np.testing.assert_allclose(mean.get_array(), [[15], [35]])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "mean"]
 
 
 def test_one_task_has_a_matrix_only(tmp_path: Path) -> None:

@@ -1,26 +1,27 @@
-"""Plots by task: the accuracy matrices, the accuracy after each task, what was forgotten of each."""
+"""Plots by task: the accuracy matrices, the average after each task, and what was forgotten of each."""
 
-import math
 from collections.abc import Iterator, Sequence
-from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raysim.evaluation.metrics import SEEN
-from raysim.records.figures import draw_matrix, number_columns, number_rows
-from raysim.reports.colors import FAINT
+from raysim.reports.colors import GREY
 from raysim.reports.plots import style
+from raysim.reports.plots.forgetting import draw_forgetting
+from raysim.reports.plots.line_labels import LineLabel
+from raysim.reports.plots.matrices import draw_matrices
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Array, Drawing
 
-LESS_IS_BETTER = "its final {} less the best one before the last task"
 MEAN_AND_BAND = "mean over seeds; band: ± one standard deviation."
+MOST_BANDS = 4  # of full strength; more hide one another
+SIZE = (6.0, 3.9)  # inches, of a chart with labels at its lines
 
 
 def draw_over_tasks(scene: Scene) -> Iterator[Drawing]:
-    """Yield for every protocol the accuracy matrices, the accuracy after each task and the forgetting of each task.
+    """Yield for every protocol the accuracy matrices, the average after each task and the forgetting of each task.
 
     Class-IL among the seen classes is omitted if it is class-IL in every run.
     """
@@ -33,82 +34,48 @@ def draw_over_tasks(scene: Scene) -> Iterator[Drawing]:
             setting.metric.scale * np.asarray([run.summary.evaluation[protocol]["accuracy"] for run in g.runs])
             for g in setting.groups
         ]
-        yield _draw_matrices(scene, protocol, matrices)
+        yield draw_matrices(scene, protocol, matrices)
         if setting.in_step and setting.tasks > 1:
             yield _draw_after_each_task(scene, protocol, matrices)
-            yield _draw_forgetting(scene, protocol, matrices)
-
-
-def _draw_matrices(scene: Scene, protocol: str, matrices: Sequence[Array]) -> Drawing:
-    setting, label = scene.setting, scene.setting.label(protocol)
-    tasks, count, metric = setting.tasks, len(setting.groups), setting.metric
-    columns = min(count, 2 if tasks > 5 else 3)
-    rows = math.ceil(count / columns)
-    width, height = 1.2 + 0.42 * tasks, max(1.2 + 0.32 * tasks, 2.4)
-    figure = style.make_figure(max(columns * width + 0.8, 4.5), rows * height)
-    for index, (group, found) in enumerate(zip(setting.groups, matrices, strict=True), 1):
-        axes = figure.add_subplot(rows, columns, index)
-        image = draw_matrix(axes, (found.mean(axis=0) / metric.scale).tolist(), metric)
-        if index % columns == 1 or columns == 1:
-            number_rows(axes, tasks, setting.in_step)
-        if index > count - columns:
-            number_columns(axes, tasks)
-        axes.grid(False)
-        for number in axes.texts:
-            number.set_in_layout(False)  # those within the axes; there are many
-        axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
-    figure.colorbar(image, ax=figure.axes, label=f"{metric.name}{metric.axis}", shrink=0.6)
-    moment = "after task t" if setting.in_step else f"after t of {tasks} equal parts of the run"
-    name = f"{metric.name[0].upper()}{metric.name[1:]}"
-    words = f"{name} matrices, {label}: mean over seeds; row t is {moment}, column i task i."
-    return Drawing(f"{setting.number}-{protocol}-accuracy-matrix", words, figure)
+            yield draw_forgetting(scene, protocol, matrices)
 
 
 def _draw_after_each_task(scene: Scene, protocol: str, matrices: Sequence[Array]) -> Drawing:
     setting, label = scene.setting, scene.setting.label(protocol)
     tasks = range(1, setting.tasks + 1)
     figure, axes = make_average_chart(scene, protocol, "after task")
-    for group, look, found in zip(setting.groups, scene.looks, matrices, strict=True):
-        values = np.stack([found[:, t - 1, :t].mean(axis=1) for t in tasks], axis=1)
-        style.draw_mean(axes, np.asarray(tasks), values, group.label, look, setting.metric, "after task")
-    style.put_legend_below(figure, axes)
+    averages = [np.stack([found[:, t - 1, :t].mean(axis=1) for t in tasks], axis=1) for found in matrices]
+    draw_averages(axes, scene, protocol, [(np.asarray(tasks), found) for found in averages], "after task")
     axes.set_xticks(style.choose_ticks(setting.tasks))
     words = f"Average {setting.metric.name} after each task, {label}: {MEAN_AND_BAND}"
-    return Drawing(f"{setting.number}-{protocol}-accuracy-after-task", words, figure)
+    return Drawing(
+        f"{setting.number}-{protocol}-accuracy-after-task", words + scene.highlights(protocol).in_color, figure
+    )
 
 
 def make_average_chart(scene: Scene, protocol: str, xlabel: str) -> tuple[Figure, Axes]:
     """Return a figure with an empty chart of the average accuracy over tasks, or of another metric."""
     setting = scene.setting
     tasks, metric = "the tasks so far" if setting.in_step else "all tasks", setting.metric
-    ylabel = f"average {metric.name} over {tasks}{metric.axis}"
-    return style.make_chart([group.label for group in setting.groups], setting.label(protocol), xlabel, ylabel)
+    figure = style.make_figure(*SIZE)
+    axes = figure.add_subplot()
+    axes.set(xlabel=xlabel, ylabel=f"average {metric.name} over {tasks}{metric.axis}")
+    axes.set_title(setting.label(protocol), loc="left")
+    return figure, axes
 
 
-def _draw_forgetting(scene: Scene, protocol: str, matrices: Sequence[Array]) -> Drawing:
-    setting, label = scene.setting, scene.setting.label(protocol)
-    tasks, count, metric = setting.tasks, len(matrices), setting.metric
-    labels = [group.label for group in setting.groups]
-    figure, axes = style.make_chart(labels, label, "task", f"forgetting{metric.axis}", max(5.8, 0.14 * count * tasks))
-    for index, (name, found, look) in enumerate(zip(labels, matrices, scene.looks, strict=True)):
-        upward = found if metric.higher_is_better else -found
-        lost = upward[:, :-1, :-1].max(axis=1) - upward[:, -1, :-1]
-        x = np.arange(1, tasks) + 0.7 * ((index + 0.5) / count - 0.5)  # side by side, so that none hides another
-        mean = lost.mean(axis=0)
-        ends = None if len(lost) == 1 else np.abs(style.spread(lost, style.range_of(metric, change=True)) - mean)
-        bars = axes.errorbar(x, mean, ends, label=name, elinewidth=1, markersize=7, **look | {"linestyle": "none"})
-        said = [f"{name}: {style.describe_seeds(lost[:, k], metric)} of task {k + 1}" for k in range(tasks - 1)]
-        style.put_titles(bars.lines[0], name, said)
-    for edge in np.arange(1.5, tasks - 1):
-        axes.axvline(edge, color=FAINT, linewidth=0.6, zorder=0)
-    axes.axhline(0, color="#888888", linewidth=0.8)
-    axes.grid(False, axis="x")
-    axes.set_xticks(style.choose_ticks(tasks - 1))
-    style.put_legend_below(figure, axes)
-    less = "its best {} before the last task less the final one" if metric.higher_is_better else LESS_IS_BETTER
-    words = f"Forgetting of each task but the last, {label}: {less.format(metric.name)}"
-    return Drawing(
-        f"{setting.number}-{protocol}-forgetting",
-        f"{words}; mean over seeds, bars: ± one standard deviation.",
-        figure,
-    )
+def draw_averages(axes: Axes, scene: Scene, protocol: str, found: Sequence[tuple[Array, Array]], where: str) -> None:
+    """Draw a line for each group from its x [points] and its values [seeds, points]. `where` is as in draw_mean.
+
+    Highlighted lines have their names at their ends.
+    """
+    highlights = scene.highlights(protocol)
+    band = style.BAND if len(highlights.members) <= MOST_BANDS else style.BAND / 2
+    for index, (label, look, (x, values)) in enumerate(zip(scene.labels, scene.looks, found, strict=True)):
+        shown = index in highlights.members
+        if shown:
+            style.draw_mean(axes, x, values, label, look, scene.setting.metric, where, band)
+        else:
+            style.draw_faded(axes, x, values, label, index in highlights.bounds)
+        if shown or index in highlights.bounds:
+            LineLabel(axes, (float(x[-1]), float(values[:, -1].mean())), label, look["color"] if shown else GREY)

@@ -7,12 +7,12 @@ from math import ceil
 
 import numpy as np
 
+from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.plots import style
-from raysim.reports.plots.accuracy import MEAN_AND_BAND, make_average_chart
+from raysim.reports.plots.accuracy import MEAN_AND_BAND, MOST_BANDS, draw_averages, make_average_chart
 from raysim.reports.plots.scene import Rounds, Scene
 from raysim.reports.plots.style import Array, Drawing
 
-MOST_BANDS = 4  # in a panel; more would hide one another
 WIDTH = 5.8  # inches, of the panels by task together
 MOST_TASKS = 10  # that have a panel each; of more, so many are drawn, evenly spaced
 
@@ -100,50 +100,57 @@ def _aligned(scene: Scene, protocol: str, axis: PlotAxis) -> Iterator[tuple[Arra
 def _draw_average(scene: Scene, protocol: str, axis: PlotAxis) -> Drawing:
     setting = scene.setting
     figure, axes = make_average_chart(scene, protocol, axis.words)
-    for group, look, (x, values, seen) in zip(
-        setting.groups, scene.looks, _aligned(scene, protocol, axis), strict=True
-    ):
+    lines = []
+    for x, values, seen in _aligned(scene, protocol, axis):
         counted = np.arange(setting.tasks) < seen[..., None] if setting.in_step else np.ones(values.shape, bool)
-        means = np.where(counted, values, 0).sum(axis=2) / counted.sum(axis=2)
-        where = {"rounds": "after round", "bytes": "after MiB"}.get(axis.stem, "after s")
-        style.draw_mean(axes, x.mean(axis=0), means, group.label, look, setting.metric, where)
-    style.put_legend_below(figure, axes)
+        lines.append((x.mean(axis=0), np.where(counted, values, 0).sum(axis=2) / counted.sum(axis=2)))
+    where = {"rounds": "after round", "bytes": "after MiB"}.get(axis.stem, "after s")
+    draw_averages(axes, scene, protocol, lines, where)
     words = f"Average {setting.metric.name} against {axis.stem.replace('-', ' ')}, {setting.label(protocol)}"
-    return Drawing(f"{setting.number}-{protocol}-accuracy-{axis.stem}", f"{words}: {MEAN_AND_BAND}{axis.note}", figure)
+    words = f"{words}: {MEAN_AND_BAND}{axis.note}{scene.highlights(protocol).in_color}"
+    return Drawing(f"{setting.number}-{protocol}-accuracy-{axis.stem}", words, figure)
 
 
 def _draw_tasks(scene: Scene, protocol: str) -> Drawing:
-    """Draw a panel for each task, all with the same axes."""
-    setting, metric = scene.setting, scene.setting.metric
+    """Draw a panel for each task, all with the same axes. The legend is in the place of a missing panel, or below."""
+    setting, metric, highlights = scene.setting, scene.setting.metric, scene.highlights(protocol)
     shown = sorted({round(task) for task in np.linspace(0, setting.tasks - 1, min(setting.tasks, MOST_TASKS))})
     columns = 1 if len(shown) < 4 else 2
-    rows, labels = ceil(len(shown) / columns), [group.label for group in setting.groups]
-    figure = style.make_figure(WIDTH, 0.6 + 1.25 * rows + style.legend_height(labels, WIDTH))
+    rows, labels = ceil(len(shown) / columns), [scene.labels[index] for index in sorted(highlights.members)]
+    hole = len(shown) % columns > 0
+    figure = style.make_figure(WIDTH, 0.6 + 1.25 * rows + (0 if hole else style.legend_height(labels, WIDTH)))
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    boundaries, banded = _boundaries(scene), len(labels) <= MOST_BANDS
-    every = [*zip(labels, scene.looks, _aligned(scene, protocol, ROUNDS), strict=True)]
+    boundaries, banded = _boundaries(scene), len(setting.groups) <= MOST_BANDS
+    every = [*zip(scene.labels, scene.looks, _aligned(scene, protocol, ROUNDS), strict=True)]
     for task, axes in zip(shown, panels, strict=False):
         for end in boundaries[1:-1]:
             axes.axvline(end, color="#888888", linewidth=0.8, linestyle=":", zorder=0.5)
         if boundaries:
             axes.axvspan(boundaries[task], boundaries[task + 1], color="#888888", alpha=0.12, linewidth=0)
-        for label, look, (x, values, _) in every:
-            where = f"on task {task + 1} after round"
-            style.draw_mean(
-                axes, x.mean(axis=0), values[..., task], label, look | {"markersize": 3}, metric, where, banded
-            )
-        axes.set_title(f"task {task + 1}", loc="left", fontsize=9)
-    for axes in panels[len(shown) :]:
-        axes.remove()
+        for index, (label, look, (x, values, _)) in enumerate(every):
+            at, of_task = x.mean(axis=0), values[..., task]
+            if index in highlights.members:
+                where, small = f"on task {task + 1} after round", look | {"markersize": 3}
+                style.draw_mean(axes, at, of_task, label, small, metric, where, style.BAND * banded)
+            else:
+                style.draw_faded(axes, at, of_task, label, index in highlights.bounds)
+        axes.set_title(scene.task_names[task], loc="left", fontsize="small")
+    if metric == ACCURACY_METRIC:
+        panels[0].set(ylim=(0, 103), yticks=(0, 50, 100))  # shared by all
     for axes in panels[len(shown) - columns : len(shown)]:
         axes.set_xlabel("round")
         axes.xaxis.set_tick_params(labelbottom=True)
-    figure.supylabel(f"{metric.name}{metric.axis}, {setting.label(protocol)}", fontsize=10)
-    style.put_legend_below(figure, panels[0])
+    figure.supylabel(f"{metric.name}{metric.axis}, {setting.label(protocol)}", fontsize="medium")
+    handles, names = panels[0].get_legend_handles_labels()
+    if hole:
+        panels[-1].set_axis_off()
+        panels[-1].legend(handles, names, loc="center left", ncols=1, fontsize="small")
+    else:
+        style.put_legend_below(figure, panels[0])
     which = "Each task's" if len(shown) == setting.tasks else f"{len(shown)} of {setting.tasks} tasks'"
-    lines = " Dotted: where a task ends; grey: the task's own rounds." if boundaries else ""
+    lines = " Dotted: where a task ends; shaded: the task's own rounds." if boundaries else ""
     means = MEAN_AND_BAND if banded else "mean over seeds."
-    words = f"{which} {metric.name} over rounds, {setting.label(protocol)}: {means}{lines}"
+    words = f"{which} {metric.name} over rounds, {setting.label(protocol)}: {means}{lines}{highlights.in_color}"
     return Drawing(f"{setting.number}-{protocol}-accuracy-by-task", words, figure)
 
 

@@ -1,14 +1,16 @@
 """The common data of a setting's plots: its rounds, read once, and the look of each method in the whole report."""
 
-import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from raysim.reports.grouping import ExperimentSetting, MethodGroup
-from raysim.reports.plots.style import Look, choose_look
+from raysim.reports.grouping import ExperimentSetting
+from raysim.reports.naming import shorten_labels
+from raysim.reports.plots.highlights import Highlights, choose_highlights
+from raysim.reports.plots.looks import choose_looks
+from raysim.reports.plots.style import Look
 from raysim.reports.round_records import RoundRecord
+from raysim.reports.task_names import name_tasks
 
 Rounds = Sequence[RoundRecord]
 
@@ -25,18 +27,21 @@ class Scene:
         """The rounds of every run of every group. Raises ConfigError: a rounds.jsonl is missing or broken."""
         return [[run.rounds() for run in group.runs] for group in self.setting.groups]
 
+    @cached_property
+    def task_names(self) -> Sequence[str]:
+        """The names of the tasks, or their numbers if the runs' tasks differ or nobody knows their names."""
+        return name_tasks(self.setting)
+
+    @cached_property
+    def labels(self) -> Sequence[str]:
+        """The names of the groups, without tuned values."""
+        return shorten_labels([group.label for group in self.setting.groups])
+
+    def highlights(self, protocol: str) -> Highlights:
+        """Return the groups that a protocol's plots highlight."""
+        return choose_highlights(self.setting, protocol)
+
 
 def set_scenes(settings: Sequence[ExperimentSetting]) -> list[Scene]:
-    """Return the scenes of a report's settings. The same methods look the same in all of them.
-
-    Methods are the same if their names are, and their hyperparameters too if a setting has them more than once.
-    """
-    names = [Counter(tuple(group.methods) for group in setting.groups) for setting in settings]
-    repeated = {methods for counts in names for methods, count in counts.items() if count > 1}
-    numbers: dict[str, int] = {}
-
-    def look(group: MethodGroup) -> Look:
-        said = json.dumps([*(group.methods.items() if tuple(group.methods) in repeated else group.methods)])
-        return choose_look(numbers.setdefault(said, len(numbers)))
-
-    return [Scene(setting, [look(group) for group in setting.groups]) for setting in settings]
+    """Return the scenes of a report's settings. The same methods look the same in all of them."""
+    return [Scene(setting, looks) for setting, looks in zip(settings, choose_looks(settings), strict=True)]

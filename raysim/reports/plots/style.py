@@ -15,11 +15,11 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from raysim.objectives import Metric
-from raysim.reports.colors import COLOURS, FAINT, INK
+from raysim.reports.colors import COLOURS, FAINT, GREY, INK, PAPER
 from raysim.reports.content import Plot
+from raysim.reports.plots.line_labels import LabelLayout
 
 Array = npt.NDArray[np.float64]
 Look = dict[str, Any]
@@ -27,7 +27,9 @@ Bounds = tuple[float | None, float | None]
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # as many as have no divisor in common with the colours
 PIXELS = 100  # of a figure in a notebook, to the inch
-DASHES = ("-", "--", "-.", ":")
+DASHES = ("-", (0, (4, 1.6)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+FADED: Look = {"color": GREY, "alpha": 0.45, "linewidth": 1.0, "zorder": 1.5}  # of a line that is not highlighted
+BOUND: Look = {"color": GREY, "linewidth": 1.4, "linestyle": ":", "zorder": 1.6}
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -70,12 +72,13 @@ class Drawing:
     figure: Figure
 
 
-def choose_look(number: int) -> Look:
-    """Return the look of a line. Colors repeat with other marks, then with other dashes."""
+def choose_look(number: int, component: int = 0) -> Look:
+    """Return the look of the line of a method, and of the method with a component. Colors repeat with other marks."""
     return {
         "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
+        "marker": MARKERS[(number + component // len(DASHES)) % len(MARKERS)],
+        "linestyle": DASHES[component % len(DASHES)],
+        **({"markerfacecolor": PAPER} if component else {}),
     }
 
 
@@ -105,7 +108,7 @@ class ShownFigure(Figure):
 
 def make_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches."""
-    return ShownFigure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
+    return ShownFigure(figsize=(width, height), layout=LabelLayout(w_pad=0.08, h_pad=0.06))
 
 
 def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, width: float = 5.8) -> tuple[Figure, Axes]:
@@ -117,17 +120,23 @@ def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, widt
     return figure, axes
 
 
+def draw_faded(axes: Axes, x: Array, values: Array, label: str, bound: bool) -> None:
+    """Draw the mean of values [seeds, points] at x [points] as a grey line, with the label as its title."""
+    (line,) = axes.plot(x, values.mean(axis=0), **(BOUND if bound else FADED))
+    put_titles(line, label)
+
+
 def draw_mean(
-    axes: Axes, x: Array, values: Array, label: str, look: Look, metric: Metric, where: str, band: bool = True
+    axes: Axes, x: Array, values: Array, label: str, look: Look, metric: Metric, where: str, band: float = BAND
 ) -> None:
     """Draw the mean of values [seeds, points] at x [points] as a line with marks, and a band of one standard deviation.
 
-    A mark's title begins with the label and ends with `where` and its x.
+    `band` is how dense the band is; 0 is none. A mark's title begins with the label and ends with `where` and its x.
     """
     mean, every = values.mean(axis=0), -(-len(x) // MARKS)
     (line,) = axes.plot(x, mean, label=label, markevery=every, **look)
-    if band and len(values) > 1:
-        axes.fill_between(x, *spread(values, range_of(metric)), color=look["color"], alpha=BAND, linewidth=0)
+    if band > 0 and len(values) > 1:
+        axes.fill_between(x, *spread(values, range_of(metric)), color=look["color"], alpha=band, linewidth=0)
     marks = range(0, len(x), every)
     put_titles(line, label, [f"{label}: {describe_seeds(values[:, k], metric)} {where} {x[k]:.4g}" for k in marks])
 

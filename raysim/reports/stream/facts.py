@@ -154,10 +154,10 @@ def _name_tasks(federation: Federation) -> list[str]:
     """Return the names of the tasks. Nobody knows the tasks of custom streams, so they count as one."""
     if federation.opener is not None:
         return ["custom streams of the clients"]
-    return [_name_task(federation, task) for task in range(len(federation.tasks))]
+    return [name_task(federation, task) for task in range(len(federation.tasks))]
 
 
-def _name_task(federation: Federation, number: int) -> str:
+def name_task(federation: Federation, number: int) -> str:
     """Return a task's name; the names of its classes, if it has its own and they have names."""
     task, names = federation.tasks[number], federation.dataset.names
     name = task.name
