@@ -23,22 +23,57 @@ class MeanRanks:
     high: Array
 
 
+@dataclass(frozen=True, eq=False)
+class RankedSetting:
+    """The values of a setting, for ranks.
+
+    Attributes:
+        values: [seeds, methods].
+        higher_is_better: whether the largest value has rank 1.
+        digits: the digits with which means are shown; means that look equal have the same rank.
+        counted: the columns of the methods that count, in the same order in all settings.
+    """
+
+    values: Array
+    higher_is_better: bool
+    digits: int
+    counted: Sequence[int]
+
+    def rank_means(self, values: Array) -> Array:
+        """Return the ranks [..., counted] of the means over seeds of values [..., seeds, methods]."""
+        return rank(values.mean(axis=-2).round(self.digits), self.higher_is_better)[..., self.counted]
+
+
 def rank(values: Array, higher_is_better: bool) -> Array:
-    """Return the ranks of values [seeds, methods] in each row. The best is 1, and equal ones share their mean rank."""
+    """Return the ranks of values [..., methods] in each row. The best is 1, and equal ones share the better rank."""
     upward = values if higher_is_better else -values
-    better = (upward[:, None, :] > upward[:, :, None]).sum(axis=2)
-    equal = (upward[:, None, :] == upward[:, :, None]).sum(axis=2)
-    ranks: Array = 1.0 + better + (equal - 1) / 2
+    ranks: Array = 1.0 + (upward[..., None, :] > upward[..., :, None]).sum(axis=-1)
     return ranks
 
 
-def average_ranks(settings: Sequence[Array]) -> MeanRanks:
-    """Return the means over seeds and settings of ranks [seeds, methods], a matrix for each setting.
+def rank_over_seeds(values: Array, higher_is_better: bool) -> MeanRanks:
+    """Return the means over seeds of the ranks in each seed, of values [seeds, methods]."""
+    ranks = rank(values, higher_is_better)
+    return _with_interval(ranks.mean(axis=0), _draw(ranks, np.random.default_rng(SEED)).mean(axis=1))
 
-    The interval covers 1 - LEVEL of the means over seeds that are drawn with replacement, in each setting separately
-    (the percentile bootstrap: Efron, Ann. Statist. 7, 1979).
-    """
+
+def rank_over_settings(settings: Sequence[RankedSetting]) -> MeanRanks:
+    """Return the means over settings of the ranks of the means over seeds. Each setting draws its own seeds."""
     generator = np.random.default_rng(SEED)
-    drawn = np.mean([ranks[generator.integers(len(ranks), size=(DRAWS, len(ranks)))].mean(1) for ranks in settings], 0)
+    found, drawn = [], []
+    for setting in settings:
+        found.append(setting.rank_means(setting.values[None]))
+        drawn.append(setting.rank_means(_draw(setting.values, generator)))
+    return _with_interval(np.mean(found, axis=0)[0], np.mean(drawn, axis=0))
+
+
+def _draw(values: Array, generator: np.random.Generator) -> Array:
+    """Return rows of values [seeds, methods], drawn with replacement: [draws, seeds, methods]."""
+    drawn: Array = values[generator.integers(len(values), size=(DRAWS, len(values)))]
+    return drawn
+
+
+def _with_interval(mean: Array, drawn: Array) -> MeanRanks:
+    """Return a mean and the percentiles of its draws [draws, methods] (Efron, Ann. Statist. 7, 1979)."""
     low, high = np.percentile(drawn, [50 * LEVEL, 100 - 50 * LEVEL], axis=0)
-    return MeanRanks(np.mean([ranks.mean(axis=0) for ranks in settings], axis=0), low, high)
+    return MeanRanks(mean, low, high)

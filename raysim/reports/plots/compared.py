@@ -11,7 +11,7 @@ from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing
 
-PANEL = 3.1  # inches, across and down
+PANEL = 3.3  # inches, across and down
 UNITS = {"gain": "points", "level": "%"}
 
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.reports.bootstrap import Array, average_ranks, rank
+from raysim.reports.bootstrap import Array, RankedSetting, rank_over_seeds, rank_over_settings
 from raysim.reports.colors import GREY
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.plots import style
 from raysim.reports.plots.highlights import MOST
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, Look
+from raysim.reports.ranks import FEWEST, Ranking, mean_ranks, rank_settings
 from raysim.reports.tables import learning_of
 
-FEWEST = 3  # methods that are worth a rank
 WIDTH = 4.6  # inches
 INTERVAL = "95% interval of a bootstrap over seeds"
 OTHER: Look = {"color": GREY, "marker": "o"}
@@ -22,15 +22,15 @@ OTHER: Look = {"color": GREY, "marker": "o"}
 
 @dataclass(frozen=True, eq=False)
 class RankedGroups:
-    """The ranks of the groups that have all seeds: their indices, the seeds, and the ranks [seeds, groups]."""
+    """The groups that have all seeds: their indices, the seeds, and the final averages [seeds, groups]."""
 
     members: Sequence[int]
     seeds: Sequence[int]
-    ranks: Array
+    averages: Array
 
 
-def rank_groups(setting: ExperimentSetting, protocol: str) -> RankedGroups | None:
-    """Return the ranks of a setting's groups by their final average, or None if groups or seeds are too few."""
+def find_ranked(setting: ExperimentSetting, protocol: str) -> RankedGroups | None:
+    """Return the groups of a setting that have ranks, or None if groups or seeds are too few. Bounds have none."""
     quantity = learning_of(setting.metric)[0]
     values = [quantity.by_seed(group, protocol) for group in setting.groups]
     most = max(map(len, values))
@@ -42,17 +42,16 @@ def rank_groups(setting: ExperimentSetting, protocol: str) -> RankedGroups | Non
     ]
     if len(members) < FEWEST or len(seeds) < 2:
         return None
-    table = np.asarray([[values[index][seed] for index in members] for seed in seeds])
-    return RankedGroups(members, seeds, rank(table, quantity.higher_is_better))
+    return RankedGroups(members, seeds, np.asarray([[values[index][seed] for index in members] for seed in seeds]))
 
 
 def draw_ranks(scene: Scene) -> Iterator[Drawing]:
     """Yield for every protocol the mean ranks over seeds, if there are several seeds and at least three methods."""
     setting = scene.setting
     for protocol in setting.main_protocols:
-        if (ranked := rank_groups(setting, protocol)) is None:
+        if (ranked := find_ranked(setting, protocol)) is None:
             continue
-        found = average_ranks([ranked.ranks])
+        found = rank_over_seeds(ranked.averages, setting.metric.higher_is_better)
         highlights = scene.highlights(protocol)
         rows = {
             scene.labels[index]: (
@@ -61,54 +60,53 @@ def draw_ranks(scene: Scene) -> Iterator[Drawing]:
             )
             for place, index in enumerate(ranked.members)
         }
-        label = setting.label(protocol)
-        words = f"Mean rank by final average {setting.metric.name}, {label}, over {len(ranked.seeds)} seeds; {INTERVAL}"
+        label, count = setting.label(protocol), len(ranked.seeds)
+        words = f"Mean over {count} seeds of the rank by final average {setting.metric.name}, {label}; {INTERVAL}."
         left_out = [scene.labels[k] for k in range(len(setting.groups)) if k not in ranked.members]
         unranked = f" Not ranked, as bounds or without some seeds: {', '.join(left_out)}." if left_out else ""
         stem = f"{setting.number}-{protocol}-ranks"
-        yield draw_rows(rows, f"{words}.{unranked}{highlights.in_color}", stem, label)
+        yield draw_rows(rows, words + unranked + highlights.in_color, stem, label, f"mean rank over {count} seeds")
 
 
 def draw_overall_ranks(scenes: Sequence[Scene]) -> Iterator[Drawing]:
-    """Yield the mean ranks over the settings of a report, by each setting's first protocol.
-
-    Settings with too few groups or seeds for a rank do not count. Methods are ranked that have a rank in all others.
-    """
-    first = [(scene, rank_groups(scene.setting, scene.setting.main_protocols[0])) for scene in scenes]
-    known = [
-        (scene, {scene.labels[k]: n for n, k in enumerate(found.members)}, found) for scene, found in first if found
-    ]
-    if len(known) < 2:
+    """Yield the mean ranks over the settings of a report, which are those of its overview, if they have intervals."""
+    settings = [scene.setting for scene in scenes]
+    if len(settings) < 2 or len({setting.metric for setting in settings}) > 1:
         return
-    common = [label for label in known[0][1] if all(label in places for _, places, _ in known)]
-    if len(common) < FEWEST:
+    rankings = rank_settings(settings)
+    means = mean_ranks(rankings)
+    found = [_find_values(ranking, [*means]) for ranking in rankings]
+    if len(means) < FEWEST or any(len(setting.values) < 2 for setting in found):
         return
-    ranks = [rank(found.ranks[:, [places[name] for name in common]], False) for _, places, found in known]
-    mean = average_ranks(ranks)
-    looks, baseline = _looks_of(known[0][0])
-    best = sorted(common, key=lambda name: float(mean.mean[common.index(name)]))
-    colored = {*best[:MOST]} if baseline in best[:MOST] else {*best[: MOST - 1], baseline}
+    intervals = rank_over_settings(found)
+    looks = dict(zip((rankings[0].names[group.label] for group in settings[0].groups), scenes[0].looks, strict=True))
+    best = sorted(means, key=lambda name: means[name])
+    baseline = next((rankings[0].names[g.label] for g in settings[0].groups if not g.methods), best[0])
+    colored = best[:MOST] if baseline in best[:MOST] else [*best[: MOST - 1], baseline]
     rows = {
         name: (
             looks[name] if name in colored else OTHER,
-            (float(mean.mean[place]), float(mean.low[place]), float(mean.high[place])),
+            (mean, float(intervals.low[place]), float(intervals.high[place])),
         )
-        for place, name in enumerate(common)
+        for place, (name, mean) in enumerate(means.items())
     }
-    names = "; ".join(f"{one.setting.title}, {one.setting.label(one.setting.main_protocols[0])}" for one, *_ in known)
-    words = f"Mean rank over {len(known)} settings ({names}) by final average of the methods that all of them have"
-    yield draw_rows(rows, f"{words}; {INTERVAL}, which are drawn in each setting separately.", "ranks", "all settings")
+    names = "; ".join(f"{one.setting.title}, {one.setting.label(one.protocol)}" for one in rankings)
+    words = f"Mean over settings of the rank by final average {settings[0].metric.name} ({names}); {INTERVAL}."
+    axis = f"mean rank over {len(settings)} settings"
+    yield draw_rows(rows, f"{words} In color: the best ones, and FedAvg.", "ranks", "all settings", axis)
 
 
-def _looks_of(scene: Scene) -> tuple[Mapping[str, Look], str | None]:
-    """Return the looks of the groups of a setting by their names, and the name of FedAvg."""
-    baseline = next((k for k, group in enumerate(scene.setting.groups) if not group.methods), None)
-    looks = dict(zip(scene.labels, scene.looks, strict=True))
-    return looks, None if baseline is None else scene.labels[baseline]
+def _find_values(ranking: Ranking, counted: Sequence[str]) -> RankedSetting:
+    """Return the final averages of a ranking's methods, with the columns of those that count."""
+    quantity, order = ranking.quantity, [*ranking.ranks]
+    by_name = {ranking.names[group.label]: quantity.by_seed(group, ranking.protocol) for group in ranking.groups}
+    columns = [[value for _, value in sorted(by_name[name].items())] for name in order]
+    values = np.asarray(columns).T
+    return RankedSetting(values, quantity.higher_is_better, quantity.digits, [order.index(name) for name in counted])
 
 
 def draw_rows(
-    rows: Mapping[str, tuple[Look, tuple[float, float, float]]], caption: str, stem: str, title: str
+    rows: Mapping[str, tuple[Look, tuple[float, float, float]]], caption: str, stem: str, title: str, axis: str
 ) -> Drawing:
     """Return a plot of the rows by label, each with its look, its mean rank and the ends of its interval."""
     figure = style.make_figure(WIDTH, 0.95 + 0.22 * len(rows))
@@ -119,6 +117,6 @@ def draw_rows(
         (point,) = axes.plot([mean], [place], **{**look, "linestyle": "none"})
         style.put_titles(point, f"{label}: mean rank {mean:.2f}, {low:.2f} to {high:.2f}")
     axes.set_yticks(range(len(order)), [label for label, _ in order])
-    axes.set(xlabel="mean rank (1 is best)", ylim=(len(order) - 0.4, -0.6), xlim=(0.5, None))
+    axes.set(xlabel=f"{axis} (1 is best)", ylim=(len(order) - 0.4, -0.6), xlim=(0.5, None))
     axes.set_title(title, loc="left")
     return Drawing(stem, caption, figure)
