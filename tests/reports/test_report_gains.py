@@ -105,6 +105,23 @@ def test_only_one_more_method_with_all_else_alike_is_an_added_method(tmp_path: P
     }
 
 
+def test_of_two_bases_with_the_same_methods_the_more_alike_counts(tmp_path: Path) -> None:
+    """Two rows of FedAvg, at rates 0.1 and 0.2, and ER at 0.2: what ER adds is measured over the second."""
+    rows: Mapping[str, tuple[Mapping[str, object], float]] = {
+        "slow": ({}, 0.1),
+        "fast": ({}, 0.2),
+        "replay": ({"er": {}}, 0.2),
+    }
+    lines = ["name: made", "runs:"]
+    for name, (methods, rate) in rows.items():
+        make_run(tmp_path / name, {"methods": methods, "training.optimizer.lr": rate})
+        lines.append(f"  {name}: {{methods: {name}, seed: '0'}}")
+    (tmp_path / "sweep.yaml").write_text("\n".join([*lines, ""]))
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    (table,) = tabulate_gains(setting, "domain_il")
+    assert (table.caption, texts(table)[0][0]) == ("domain-IL: what an added method changes in fast", "replay")
+
+
 def test_a_bound_is_no_added_method_and_without_a_pair_there_is_no_table(tmp_path: Path) -> None:
     assert tabulate_gains(made(tmp_path / "a", ({}, BEFORE), ({"joint": {}}, AFTER)), "domain_il") == []
     blocks = [({"der": {"alpha": alpha}}, BEFORE) for alpha in (0.5, 1.0)]

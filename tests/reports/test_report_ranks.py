@@ -8,10 +8,12 @@ from leaderboard_page import CLOSES, OPENS, insert_tables, read_rankings, render
 from made_runs import make_run
 
 from raysim.config.yaml_text import to_yaml
+from raysim.reports.content import Report, Section
 from raysim.reports.grouping import group_runs
 from raysim.reports.ranks import tabulate_overview
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import ReportTable
+from raysim.reports.what_was_run import tabulate_facts
 
 PROX = {"methods": {"fedprox": {"mu": 0.1}}}
 ER: Mapping[str, object] = {"methods": {"er": {}}}
@@ -126,6 +128,13 @@ def test_a_custom_row_is_among_the_others(results: Path) -> None:
     found = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert found["Mine"] == ["15.0 ± 0.0", "15.0 ± 0.0", "3.0"]  # fourth of four, second of three
     assert (found["FedAvg"][-1], found["FedProx"][-1], found["ER"][-1]) == ("1.5", "2.0", "-")
+
+
+def test_a_report_counts_methods_without_their_tuned_values(results: Path) -> None:
+    """FedAvg has other rates in a and b: six methods in all, of 11 runs in a and 4 in b."""
+    settings = group_runs(find_runs([results], []), [])
+    report = Report([Section(setting, tabulate_facts(setting), [], [], []) for setting in settings], [], results)
+    assert report.extent == "15 runs, 6 methods, 2 settings"
 
 
 def test_one_setting_has_no_overview(tmp_path: Path) -> None:
