@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from raysim.evaluation.metrics import SEEN
 from raysim.reports.colors import GREY
@@ -46,7 +47,7 @@ def _draw_after_each_task(scene: Scene, protocol: str, matrices: Sequence[Array]
     figure, axes = make_average_chart(scene, protocol, "after task")
     averages = [np.stack([found[:, t - 1, :t].mean(axis=1) for t in tasks], axis=1) for found in matrices]
     draw_averages(axes, scene, protocol, [(np.asarray(tasks), found) for found in averages], "after task")
-    axes.set_xticks(style.choose_ticks(setting.tasks))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))  # fits any width
     words = f"Average {setting.metric.name} after each task, {label}: {MEAN_AND_BAND}"
     return Drawing(
         f"{setting.number}-{protocol}-accuracy-after-task", words + scene.highlights(protocol).in_color, figure
