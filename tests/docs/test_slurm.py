@@ -31,6 +31,7 @@ STANDS_IN = {
     "srun": 'echo "srun $*" >> "$LOG"; while [[ "$1" = --* ]]; do shift; done; exec "$@"',
     "apptainer": 'echo "apptainer $*" >> "$LOG"; while [[ "$1" != *.sif ]]; do shift; done; shift; exec "$@"',
     "hostname": 'echo "10.0.0.1 fe80::1"',
+    "sleep": "exec /bin/sleep 0.05",  # the script looks once a second whether all nodes have started
     "ray": """
         if [ "$1" = status ]; then
             [ "$2 $3" = "--address 10.0.0.1:$((20000 + SLURM_JOB_ID % 10000))" ] || exit 1
