@@ -84,7 +84,7 @@ def private_folder() -> str:
             for left in Path(place).glob(f"{PREFIX}????????"):
                 _clear_unused(left)
             folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
-            if _is_private(os.stat(folder, follow_symlinks=False)):
+            if _is_closed_to_others(os.stat(folder, follow_symlinks=False)):
                 return folder
             os.rmdir(folder)
     raise ConfigError(
@@ -93,7 +93,7 @@ def private_folder() -> str:
     )
 
 
-def _is_private(status: os.stat_result) -> bool:
+def _is_closed_to_others(status: os.stat_result) -> bool:
     """Return whether this is a folder (not a link) that belongs to this user and that no other user can enter."""
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
@@ -104,7 +104,7 @@ def _clear_unused(folder: Path) -> None:
         lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
         try:
             names = {*os.listdir(lock)}
-            if _is_private(os.fstat(lock)) and names and names <= {RAYS, SOCKET, LOG}:
+            if _is_closed_to_others(os.fstat(lock)) and names and names <= {RAYS, SOCKET, LOG}:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 reaper.clear(str(folder))
         finally:

@@ -22,7 +22,7 @@ MOST_STREAMS = 24
 HEARTBEAT = 10.0  # seconds after which a line is sent to a page that has nothing new, to notice that it is gone
 PATIENCE = 10.0  # seconds that a request, or one writing to a page, may take
 END = 3.0  # seconds in which pages receive the last events
-TOKEN = "X-Raysim-Token"  # a header of one's own is what pages of other sites cannot send
+TOKEN = "X-Raysim-Token"  # pages of other sites cannot send a custom header
 
 
 class LiveServer(ThreadingHTTPServer):

@@ -138,7 +138,7 @@ def test_a_stopped_reaper_is_ended(temporary: Path) -> None:
 
 def test_where_nothing_suits_one_line_says_so(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a file system without modes, where every folder is everybody's."""
-    monkeypatch.setattr(session, "_is_private", lambda status: False)
+    monkeypatch.setattr(session, "_is_closed_to_others", lambda status: False)
     with (
         pytest.raises(ConfigError, match=rf"^TMPDIR: found {temporary} and /tmp, allowed: a folder"),
         rays_folder(),
@@ -147,14 +147,14 @@ def test_where_nothing_suits_one_line_says_so(temporary: Path, monkeypatch: pyte
     assert not list(temporary.iterdir())
 
 
-def test_only_a_folder_of_ones_own_is_private(tmp_path: Path) -> None:
+def test_only_a_folder_of_ones_own_is_closed_to_others(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(own)
     (tmp_path / "file").touch(mode=0o600)
 
     def private(name: str) -> bool:
-        return session._is_private((tmp_path / name).lstat())
+        return session._is_closed_to_others((tmp_path / name).lstat())
 
     assert [private(name) for name in ("own", "link", "file")] == [True, False, False]
     own.chmod(0o750)

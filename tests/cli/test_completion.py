@@ -32,7 +32,10 @@ compadd() { while [[ $1 != -- ]]; do shift; done; shift; print -l -- $@ }
 
 
 def has(shell: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
+    return pytest.mark.skipif(
+        shutil.which(shell) is None,
+        reason=f"{shell} is not installed; that its script has every command is tested without it",
+    )
 
 
 def lines(*command: str) -> set[str]:

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,9 +22,9 @@ def result(tiny, tmp_path: Path) -> raysim.Result:
     return replace(done, evaluation={"class_il": summarise(MATRIX, [0.1, 0.1])})
 
 
-def shown(result: raysim.Result, **console: object) -> str:
+def shown(result: raysim.Result, **console: Any) -> str:
     output = StringIO()
-    show_result(result, Console(file=output, width=100, **console), "resume")  # type: ignore[arg-type]
+    show_result(result, Console(file=output, width=100, **console), "resume")
     return output.getvalue()
 
 
@@ -48,8 +49,8 @@ def test_a_file_gets_no_colors(result: raysim.Result) -> None:
 def test_forgetting_since_the_end_of_a_task_is_shown_only_if_it_is_new(result: raysim.Result) -> None:
     line = "average accuracy 50.0, forgetting 70.0, backward transfer -70.0, forward transfer 0.0, average"
     assert line in shown(result)
-    values = {**result.evaluation["class_il"], "final_forgetting": 0.5}
-    assert "final forgetting 50.0" in shown(replace(result, evaluation={"class_il": values}))  # type: ignore[dict-item]
+    values: Any = {**result.evaluation["class_il"], "final_forgetting": 0.5}
+    assert "final forgetting 50.0" in shown(replace(result, evaluation={"class_il": values}))
 
 
 def test_metrics_over_samples_are_shown_only_if_test_sets_differ_in_size(result: raysim.Result) -> None:

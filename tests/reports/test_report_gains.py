@@ -1,4 +1,4 @@
-"""What an added method changes: the pairs, the families they are tested in, and what is said of them, by hand."""
+"""What an added method changes: the pairs, the families that they are tested in, and their verdicts, by hand."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

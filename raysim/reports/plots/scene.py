@@ -29,7 +29,7 @@ class Scene:
 
     @cached_property
     def task_names(self) -> Sequence[str]:
-        """The names of the tasks, or their numbers if the runs' tasks differ or nobody knows their names."""
+        """The names of the tasks, or their numbers if the runs' tasks differ or the names are unknown."""
         return name_tasks(self.setting)
 
     @cached_property

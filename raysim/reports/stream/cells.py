@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from raysim.federation.federation import Federation
 
-MOST_COLUMNS = 140  # rounds that are told apart; of more, several rounds are one column
+MOST_COLUMNS = 140  # the most rounds with a column each; of more, several rounds share a column
 MOST_ROUNDS = 20_000  # rounds that are looked at one by one
 MOST_CELLS = 60  # windows of a client; of more, one is looked at for each column
 MOST_IN_OVERVIEW = 1000  # clients; of more, this number is counted, evenly spaced

@@ -86,7 +86,7 @@ def collect_facts(config: Config, pretend: bool = True) -> StreamFacts:
         pretend: whether missing data are replaced by placeholders of their published size.
 
     Raises:
-        MissingData: data are missing, and `pretend` is false or nobody knows their size.
+        MissingData: data are missing, and `pretend` is false or their size is unknown.
         ConfigError: the config is one that a run refuses.
         RunError: a custom sampler failed.
     """
@@ -151,7 +151,7 @@ def _with_keys(name: str, keys: Mapping[str, object]) -> str:
 
 
 def _name_tasks(federation: Federation) -> list[str]:
-    """Return the names of the tasks. Nobody knows the tasks of custom streams, so they count as one."""
+    """Return the names of the tasks. The tasks of custom streams are unknown, so they count as one."""
     if federation.opener is not None:
         return ["custom streams of the clients"]
     return [name_task(federation, task) for task in range(len(federation.tasks))]

@@ -57,7 +57,7 @@ class Turnout:
     always: bool
     """Whether every client that is present takes part in every round."""
     decided_by: str | None = None
-    """The custom method that chooses the clients during the run, so that nobody knows them before."""
+    """The custom method that chooses the clients during the run, so that they are unknown before it."""
     seconds: float | None = None
     """The virtual seconds that an asynchronous run lasts."""
 
