@@ -21,6 +21,7 @@ METHODS = {
     "lwf": "raysim.algorithms.lwf:LwF",
     "flwf": "raysim.algorithms.flwf:FLwF",
     "cfed": "raysim.algorithms.cfed:CFeD",
+    "target": "raysim.algorithms.target:Target",
     "gpm": "raysim.algorithms.gpm:Gpm",
     "fot": "raysim.algorithms.fot:Fot",
     "icarl": "raysim.algorithms.icarl:ICarl",
