@@ -22,6 +22,7 @@ METHODS = {
     "flwf": "raysim.algorithms.flwf:FLwF",
     "cfed": "raysim.algorithms.cfed:CFeD",
     "target": "raysim.algorithms.target:Target",
+    "lander": "raysim.algorithms.lander:Lander",
     "gpm": "raysim.algorithms.gpm:Gpm",
     "fot": "raysim.algorithms.fot:Fot",
     "icarl": "raysim.algorithms.icarl:ICarl",

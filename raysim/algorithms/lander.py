@@ -19,7 +19,6 @@ import torch
 from annotated_types import Ge, Gt, doc
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import SGD, Adam
 
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
@@ -43,7 +42,9 @@ from raysim.api import (
     ClientHalf,
     Delta,
     FlatModel,
+    LocalAdam,
     LocalOptimizer,
+    LocalSgd,
     Method,
     Server,
     ServerHalf,
@@ -57,12 +58,11 @@ from raysim.api import (
 from raysim.models.layers import recorded_inputs
 from raysim.system.errors import ConfigError
 
-BETAS = (0.5, 0.999)  # of Adam
+BETAS, EPS = (0.5, 0.999), 1e-8  # of Adam
 UPSAMPLINGS = 2  # the generator's, for every size
 ROWS = 10  # of a batch, for each linear layer of the noisy layer
 START = (0.5, 0.2)  # of the mean and the deviation that the generator learns to normalize images with
-STUDENT = {"lr": 0.1, "momentum": 0.9, "weight_decay": 2e-4}
-STUDENT_BATCH = 128
+RATE, MOMENTUM, DECAY, STUDENT_BATCH = 0.1, 0.9, 2e-4, 128  # of the student's SGD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,9 @@ class Lander(Method):
     dimension: Annotated[int, Ge(2), doc("the size of vectors that are hashed from names")] = 512
     norm: Annotated[float, Gt(0), doc("their length")] = 10.0
     anchor: Annotated[float, Ge(0), doc("weight of the distance to the vectors, at clients and server")] = 5.0
-    radius: Annotated[float, Ge(0), doc("r: the mean squared distance to the vectors below which the loss is 0")] = 0.015
+    radius: Annotated[float, Ge(0), doc("r: the mean squared distance to the vectors below which the loss is 0")] = (
+        0.015
+    )
     new: Annotated[float, Ge(0), doc("factor of the weight of new data, from task 2 on")] = 0.2
     old: Annotated[float, Ge(0), doc("factor of the weight of generated images")] = 0.4
     temperature: Annotated[float, Gt(0), doc("T: what both models' logits are divided by")] = 2.0
@@ -141,7 +143,8 @@ class Lander(Method):
             self.first_epoch, self.in_first_epoch = client.model.parameters.new_zeros(1), True
             if old:
                 self.old = to_device(torch.tensor(old), client.model.device)
-                _, _, weights, images = client.from_server(self.name)
+                _, _, att, images = client.from_server(self.name)
+                weights = Weights(att, att.new_zeros(0), torch.zeros(0, dtype=torch.int64))
                 self.old_att = client.make(f"{self.name}.old projection", build, weights)
                 self.shown = synthetic_batches(client, self.name, images, self.method.client_batch)
 
@@ -216,9 +219,9 @@ class Lander(Method):
         task: int = 0
         version: int = 0  # of att
         embeddings: Tensor | None = None  # [classes, E]
-        posted: tuple[Tensor, Tensor, Weights, Tensor] | None = None  # the old model, its att, images
-        least: float = inf  # the least loss of a round of this task, and what was sent in it: the model and att
-        kept: tuple[Weights, Weights] | None = None
+        posted: tuple[Tensor, ...] | None = None  # the old model's parameters and buffers, those of its att, images
+        least: float = inf  # the least loss of a round of this task
+        kept: tuple[Tensor, ...] | None = None  # what was sent in it: the model's vectors and att's parameters
 
         def announce(self, server: Server) -> tuple[tuple[tuple[int, ...], int], Sequence[Broadcast]]:
             """Send the old classes and how many were seen; broadcast the vectors, att, the old model and images."""
@@ -239,8 +242,8 @@ class Lander(Method):
             if "first_epoch" in reply:
                 att, loss = self.att(server), float(reply["first_epoch"])
                 if self.method.keep_best and loss < self.least:
-                    sent = Weights(server.parameters, server.buffers, server.integers)
-                    self.least, self.kept = loss, (sent, att.weights())
+                    sent = (server.parameters, server.buffers, server.integers)
+                    self.least, self.kept = loss, (*sent, att.parameters.clone())
                 att.parameters.add_(reply["projection"].to(att.parameters))
                 self.version += 1
             return delta
@@ -249,15 +252,15 @@ class Lander(Method):
             """Restore the kept model. Generate images of all classes so far from it; the last task needs none."""
             att = self.att(server)
             if self.kept is not None:
-                server.replace_model(self.kept[0])
-                att.load(self.kept[1])
+                server.replace_model(Weights(*self.kept[:3]))
+                att.parameters.copy_(self.kept[3])
                 self.least, self.kept, self.version = inf, None, self.version + 1
             if server.round < server.progress.rounds:
                 self.task = server.task + 1
                 assert self.embeddings is not None
                 with server.rng_scope(self.name):
                     images = Synthesis(self.method, server, att, self.embeddings).images()
-                self.posted = (server.parameters, server.buffers, att.weights(), images)
+                self.posted = (server.parameters, server.buffers, att.weights().parameters, images)
 
         def att(self, server: Server) -> FlatModel:
             """Return att, the linear layer from the head's inputs to vectors."""
@@ -276,7 +279,7 @@ class Lander(Method):
 
 
 def anchor_loss(att: Tensor, vectors: Tensor, radius: float) -> Tensor:
-    """Return max(0, mean (att - vectors)^2 - radius), L_LTE: one hinge on the mean over the batch [n, E], not by row."""
+    """Return max(0, mean (att - vectors)^2 - radius), L_LTE: one hinge on the mean over a batch [n, E]."""
     return (functional.mse_loss(att, vectors) - radius).relu()
 
 
@@ -328,17 +331,17 @@ class Synthesis:
         self.vectors = embeddings.to(server.device).index_select(0, self.seen)
         head, dtype = server.network.head[0], server.parameters.dtype
         self.teacher = WithAtt(server.network_at(), head, copy.deepcopy(att.module)).eval().requires_grad_(False)
-        self.student = WithAtt(server.network_at(), head, copy.deepcopy(att.module))
-        redraw(self.student)
+        student = WithAtt(server.network_at(), head, copy.deepcopy(att.module))
+        redraw(student)
+        self.student = FlatModel(student)
         channels, height, width = server.shape
         decoder = ImageDecoder(method.hidden, channels, *first_grid(height, width, UPSAMPLINGS), method.width)
-        generator = LabelGenerator(embeddings.shape[1], method.hidden, method.batch, decoder)
-        self.generator = generator.to(server.device, dtype)
-        # The paper learns how images are normalized, so that the dataset's statistics need not be known. Stored images
-        # are normalized by the dataset's all the same, at clients and for the student.
-        self.moments = [
-            torch.full((channels,), value, device=server.device, dtype=dtype, requires_grad=True) for value in START
-        ]
+        self.noisy = LabelGenerator(embeddings.shape[1], method.hidden, method.batch, decoder)
+        self.generator = FlatModel(self.noisy.to(server.device, dtype))
+        # The paper learns how images are normalized, so that the dataset's statistics need not be known: a mean and a
+        # deviation by channel. Stored images are normalized by the dataset's all the same, at clients and for the
+        # student.
+        self.moments = torch.tensor(START, device=server.device, dtype=dtype).repeat_interleave(channels)
         self.made = torch.zeros(method.calls + 1, method.batch, *server.shape, dtype=torch.uint8)
 
     def images(self) -> Tensor:
@@ -354,25 +357,31 @@ class Synthesis:
 
     def synthesize(self, adversarial: bool) -> Tensor:
         """Return a batch: of all steps' images, unaugmented, those with the least loss."""
-        method, best = self.method, Best()
+        method, generator, best = self.method, self.generator, Best()
         labels = to_device(labels_in_turn(len(self.seen), method.batch), self.server.device)
         vectors = self.vectors.index_select(0, labels)
-        self.generator.redraw()
-        groups = [{"params": self.generator.parameters()}, {"params": self.moments, "lr": method.lr_s}]
-        optimizer = Adam(groups, method.lr_g, BETAS)
+        self.noisy.redraw()
+        of_generator, of_moments = LocalAdam(BETAS, EPS, 0.0, False), LocalAdam(BETAS, EPS, 0.0, False)
         for _ in self.server.steps(method.steps):
-            images = self.generator(vectors)
-            loss = self.loss(images, labels, vectors, adversarial)
+            images, leaf = generator(vectors), self.moments.detach().requires_grad_()
+            loss = self.loss(images, labels, vectors, leaf.chunk(2), adversarial)
             best.offer(loss, images)
-            optimizer.zero_grad()
+            generator.gradient.zero_()
             loss.backward()
-            optimizer.step()
+            assert leaf.grad is not None
+            of_generator.step(generator.parameters, generator.gradient, method.lr_g)
+            of_moments.step(self.moments, leaf.grad, method.lr_s)
         self.match.end_call()
         return best.images
 
-    def loss(self, images: Tensor, labels: Tensor, vectors: Tensor, adversarial: bool) -> Tensor:
-        """Return bn L_bn + oh CE(teacher, labels) + adv L_adv + anchor L_LTE; labels are indices of the classes seen."""
-        method, x = self.method, self.shown(images, self.moments)
+    def loss(
+        self, images: Tensor, labels: Tensor, vectors: Tensor, moments: Sequence[Tensor], adversarial: bool
+    ) -> Tensor:
+        """Return bn L_bn + oh CE(teacher, labels) + adv L_adv + anchor L_LTE.
+
+        `labels` are indices of the classes seen, `vectors` [n, E] theirs, and `moments` the mean and the deviation.
+        """
+        method, x = self.method, self.shown(images, moments)
         (logits, att), layers = with_batch_statistics(self.teacher, x)
         logits = logits.index_select(1, self.seen)
         loss = method.oh * functional.cross_entropy(logits, labels)
@@ -381,28 +390,26 @@ class Synthesis:
         if method.bn:
             loss = loss + method.bn * self.match.loss(layers)
         if method.adv and adversarial:
-            learnt = self.student.eval()(x)[0].index_select(1, self.seen)
+            learnt = self.student.module.eval()(x)[0].index_select(1, self.seen)
             loss = loss + method.adv * adversarial_loss(logits, learnt)
         return loss
 
     def teach(self, calls: int) -> None:
         """Distill the teacher's logits and att into the student, on the images of the first calls."""
-        method, student = self.method, self.student.train()
+        method, student, optimizer = self.method, self.student, LocalSgd(MOMENTUM, False, DECAY)
+        student.module.train()
         rows, made = first_by_name(calls, method.batch, method.images), self.made.flatten(0, 1)
         batches = shuffled_batches(len(rows), STUDENT_BATCH, torch.randperm)
-        optimizer = SGD(student.parameters(), **STUDENT)
         for _ in self.server.steps(method.student_steps):
-            images = to_device(made[rows[next(batches)]], self.server.device).to(self.server.parameters.dtype) / 255
-            with torch.no_grad():
-                x = self.shown(images)
-                known, target = self.teacher(x)
-            learnt, att = student(x)
+            x = self.shown(to_device(made[rows[next(batches)]], self.server.device) / 255)
+            known, target = self.teacher(x)
+            learnt, att = student.module(x)
             known, learnt = (logits.index_select(1, self.seen) for logits in (known, learnt))
             loss = method.student_temperature**2 * distillation_loss(known, learnt, method.student_temperature)
             loss = loss + method.anchor * functional.mse_loss(att, target)
-            optimizer.zero_grad()
+            student.gradient.zero_()
             loss.backward()
-            optimizer.step()
+            optimizer.step(student.parameters, student.gradient, RATE)
 
 
 class WithAtt(nn.Module):

@@ -11,14 +11,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import cos, pi
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, doc
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from torch.optim import SGD, Adam
-from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
@@ -40,6 +39,8 @@ from raysim.api import (
     Client,
     ClientHalf,
     FlatModel,
+    LocalAdam,
+    LocalSgd,
     Method,
     Server,
     ServerHalf,
@@ -48,10 +49,10 @@ from raysim.api import (
     with_batch_statistics,
 )
 
-BETAS = (0.5, 0.999)  # of Adam
+BETAS, EPS = (0.5, 0.999), 1e-8  # of Adam
 UPSAMPLINGS = 2  # the generator's, for every size
 REPTILE = 67.0  # what a difference of weights is multiplied with, to be a gradient
-STUDENT = {"lr": 0.2, "momentum": 0.9, "weight_decay": 1e-4}
+RATE, MOMENTUM, DECAY = 0.2, 0.9, 1e-4  # of the student's SGD
 COSINE, LEAST_RATE = 200, 2e-4  # calls over which the student's rate falls, and what it falls to
 
 
@@ -65,7 +66,9 @@ class Target(Method):
     client_batch: Annotated[int | None, Ge(2), doc("generated images in a step; null is training.batch_size")] = None
     calls: Annotated[int, Ge(1), doc("batches of images that the server generates at a task's end")] = 10
     batch: Annotated[int, Ge(2), doc("images in each")] = 256
-    steps: Annotated[int, Ge(1), doc("steps on each batch, of Adam on a copy of the generator and on its inputs z")] = 10
+    steps: Annotated[int, Ge(1), doc("steps on each batch, of Adam on a copy of the generator and on its inputs z")] = (
+        10
+    )
     lr_g: Annotated[float, Gt(0), doc("the learning rate of the copy; the generator's is steps times it")] = 0.002
     lr_z: Annotated[float, Gt(0), doc("the learning rate of z")] = 0.01
     meta: Annotated[Literal["maml", "reptile"], doc("what the generator learns from its copies")] = "maml"
@@ -143,7 +146,7 @@ class Target(Method):
 class Synthesis:
     """The data generation at one task's end, Section 4.2 and Algorithm 2. A generator and a student are drawn for it.
 
-    All torch draws are from the server's stream that the caller has selected.
+    All draws are from the stream of torch's that the caller has selected.
     """
 
     def __init__(self, method: Target, server: Server) -> None:
@@ -152,11 +155,12 @@ class Synthesis:
         self.teacher = server.network_at().requires_grad_(False)
         channels, height, width = server.shape
         generator = ImageDecoder(method.z, channels, *first_grid(height, width, UPSAMPLINGS), method.width)
-        self.generator = generator.to(server.device, server.parameters.dtype)
-        # The generator's own optimizer, of first-order MAML or Reptile, lives through all calls.
-        self.meta = Adam(self.generator.parameters(), lr=method.lr_g * method.steps, betas=BETAS)
+        generator.to(server.device, server.parameters.dtype)
+        self.generator, self.fast = FlatModel(generator), FlatModel(copy.deepcopy(generator))
+        self.meta = LocalAdam(BETAS, EPS, 0.0, False)  # the generator's, through all calls
         self.made = torch.zeros(method.calls, method.batch, *server.shape, dtype=torch.uint8)
-        self.student: nn.Module | None = None
+        self.student: FlatModel | None = None
+        self.optimizer, self.taught = LocalSgd(MOMENTUM, False, DECAY), 0  # the student's, and how often it was taught
 
     def images(self) -> Tensor:
         """Return the images for clients, uint8 [n, channels, h, w]."""
@@ -164,7 +168,7 @@ class Synthesis:
         plain = min(method.calls, method.warmup)
         for call in server.steps(plain):
             self.synthesize(call)
-        # From here on a student, where the images are many. The constants for CIFAR-100 end before.
+        # From here on with a student. The constants for CIFAR-100 end before: 10 calls, and a warm-up of 20.
         for call in server.steps(method.calls - plain):
             self.synthesize(plain + call)
             self.teach(plain + call + 1)
@@ -172,27 +176,27 @@ class Synthesis:
 
     def synthesize(self, call: int) -> None:
         """Store the batch of this call, from 0: of all steps' images, unaugmented, those with the least loss."""
-        method, server, best = self.method, self.server, Best()
-        dtype = server.parameters.dtype
-        z = torch.randn(method.batch, method.z).to(server.device, dtype).requires_grad_()
+        method, server, fast, best = self.method, self.server, self.fast, Best()
+        z = torch.randn(method.batch, method.z).to(server.device, server.parameters.dtype)
         labels = to_device(torch.randint(len(self.seen), (method.batch,)), server.device)
-        fast = copy.deepcopy(self.generator)
-        optimizer = Adam([{"params": fast.parameters()}, {"params": [z], "lr": method.lr_z}], method.lr_g, BETAS)
-        self.meta.zero_grad(set_to_none=False)
+        fast.load(self.generator.copy())
+        of_copy, of_z = LocalAdam(BETAS, EPS, 0.0, False), LocalAdam(BETAS, EPS, 0.0, False)
+        self.generator.gradient.zero_()
         for _ in server.steps(method.steps):
-            images = fast(z)
+            images = fast(leaf := z.detach().requires_grad_())
             loss = self.loss(images, labels, adversarial=call + 1 >= method.warmup)
             best.offer(loss, images)
-            optimizer.zero_grad()
+            fast.gradient.zero_()
             loss.backward()
             if method.meta == "maml":
-                _add_gradients(self.generator, [one.grad for one in fast.parameters()])
-            optimizer.step()
+                self.generator.gradient.add_(fast.gradient)
+            assert leaf.grad is not None
+            of_copy.step(fast.parameters, fast.gradient, method.lr_g)
+            of_z.step(z, leaf.grad, method.lr_z)
         self.match.end_call()
         if method.meta == "reptile":
-            pairs = zip(self.generator.parameters(), fast.parameters(), strict=True)
-            _add_gradients(self.generator, [REPTILE * (own - other).detach() for own, other in pairs])
-        self.meta.step()
+            self.generator.gradient.copy_(REPTILE * (self.generator.parameters - fast.parameters))
+        self.meta.step(self.generator.parameters, self.generator.gradient, method.lr_g * method.steps)
         self.made[call] = as_bytes(best.images)
 
     def loss(self, images: Tensor, labels: Tensor, adversarial: bool) -> Tensor:
@@ -205,39 +209,30 @@ class Synthesis:
             loss = loss + method.bn * self.match.loss(layers)
         if method.adv and adversarial:
             # The first of these calls sees a student that is not trained yet, as the authors' does.
-            learnt = self.drawn_student().eval()(x).index_select(1, self.seen)
+            learnt = self.drawn_student().module.eval()(x).index_select(1, self.seen)
             loss = loss + method.adv * adversarial_loss(logits, learnt)
         return loss
 
-    def drawn_student(self) -> nn.Module:
-        """Return the student, drawn on its first use, with its optimizer."""
+    def drawn_student(self) -> FlatModel:
+        """Return the student, which is drawn on its first use."""
         if self.student is None:
-            self.student = self.server.network_at()
-            redraw(self.student)
-            self.optimizer = SGD(self.student.parameters(), **STUDENT)
-            self.schedule = CosineAnnealingLR(self.optimizer, COSINE, LEAST_RATE)
+            network = self.server.network_at()
+            redraw(network)
+            self.student = FlatModel(network)
         return self.student
 
     def teach(self, calls: int) -> None:
         """Distill the teacher into the student on the images of the first calls: T^2 KL, as a cross-entropy."""
-        method, student = self.method, self.drawn_student().train()
+        method, student = self.method, self.drawn_student()
+        student.module.train()
         rows, made = first_by_name(calls, method.batch, method.images), self.made.flatten(0, 1)
         batches = shuffled_batches(len(rows), method.batch, torch.randperm)
+        lr = LEAST_RATE + (RATE - LEAST_RATE) * (1 + cos(pi * self.taught / COSINE)) / 2
         for _ in self.server.steps(method.student_steps):
-            images = to_device(made[rows[next(batches)]], self.server.device).to(self.server.parameters.dtype) / 255
-            with torch.no_grad():
-                x = self.shown(images)
-                known = self.teacher(x).index_select(1, self.seen)
-            learnt = student(x).index_select(1, self.seen)
+            x = self.shown(to_device(made[rows[next(batches)]], self.server.device) / 255)
+            known, learnt = (logits.index_select(1, self.seen) for logits in (self.teacher(x), student(x)))
             loss = method.student_temperature**2 * distillation_loss(known, learnt, method.student_temperature)
-            self.optimizer.zero_grad()
+            student.gradient.zero_()
             loss.backward()
-            self.optimizer.step()
-        self.schedule.step()
-
-
-def _add_gradients(module: nn.Module, gradients: Sequence[Tensor | None]) -> None:
-    """Add these to the gradients of a module's parameters."""
-    for parameter, gradient in zip(module.parameters(), gradients, strict=True):
-        assert gradient is not None
-        parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad + gradient
+            self.optimizer.step(student.parameters, student.gradient, lr)
+        self.taught += 1

@@ -68,6 +68,16 @@ class Server(Stateful):
         return self._federation.normalization
 
     @property
+    def augment(self) -> tuple[str, ...]:
+        """The names of the augmentations of training samples: `dataset.augment`."""
+        return self._federation.augment
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes. None if the dataset has none."""
+        return self._federation.dataset.names
+
+    @property
     def task(self) -> int:
         """The round's task, from 0.
 

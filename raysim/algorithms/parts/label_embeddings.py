@@ -26,10 +26,9 @@ def hashed_embedding(text: str, dimension: int) -> npt.NDArray[np.float32]:
             piece = padded[begin : begin + length].encode()
             number = int.from_bytes(blake2b(piece, digest_size=8).digest(), "little")
             vector[(number >> 1) % dimension] += 1 if number & 1 else -1
-    norm = np.linalg.norm(vector)
-    if not norm:  # the pieces cancel, or there are none
-        vector[0] = norm = 1.0
-    return (vector / norm).astype(np.float32)
+    if not vector.any():  # all pieces cancel
+        vector[0] = 1.0
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
 def name_classes(names: Sequence[str] | None, classes: int) -> list[str]:

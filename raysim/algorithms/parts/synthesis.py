@@ -21,8 +21,9 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 class ImageDecoder(nn.Module):
     """Turns vectors [n, inputs] into images [n, channels, height, height] of values from 0 to 1.
 
-    A linear layer to `width` channels of base x base, BatchNorm; then `ups` times: doubled (nearest), convolution 3 x 3,
-    BatchNorm, LeakyReLU of slope .2; then a convolution 3 x 3 and a sigmoid. The last block has width / 2 channels.
+    First a linear layer to `width` channels of base x base, and BatchNorm. Then `ups` blocks: doubled (nearest),
+    convolution 3 x 3, BatchNorm, LeakyReLU of slope .2. At last a convolution 3 x 3 and a sigmoid. The last block has
+    width / 2 channels.
     """
 
     def __init__(self, inputs: int, channels: int, base: int, ups: int, width: int = 128) -> None:
@@ -64,7 +65,9 @@ class StatisticsMatch:
         now = [(layer.mean, layer.variance) for layer in layers]
         if self._earlier is not None:
             old, new = self.factor, 1 - self.factor
-            now = [(old * m + new * mu, old * v + new * var) for (m, v), (mu, var) in zip(self._earlier, now, strict=True)]
+            now = [
+                (old * m + new * mu, old * v + new * var) for (m, v), (mu, var) in zip(self._earlier, now, strict=True)
+            ]
         self._latest = [(mean.detach(), variance.detach()) for mean, variance in now]
         distances = [
             torch.linalg.vector_norm(layer.running_mean - mean) + torch.linalg.vector_norm(layer.running_variance - var)
@@ -106,7 +109,7 @@ class Best:
 
 
 def as_bytes(images: Tensor) -> Tensor:
-    """Return images of values from 0 to 1 as uint8 on the CPU: 255 times the value, truncated, as PNG files store it."""
+    """Return images of values from 0 to 1 as uint8 on the CPU: 255 times the value, truncated."""
     return (images.detach().clamp(0, 1) * 255).to(torch.uint8).cpu()
 
 
@@ -117,19 +120,23 @@ class Shown:
     """
 
     def __init__(self, server: Server) -> None:
-        self._augment, self._moments = server.augment, None
+        self._augment, self._dtype = server.augment, server.parameters.dtype
+        self._moments: Sequence[Tensor] | None = None
         if (statistics := server.normalization) is not None:
-            self._moments = [torch.tensor(each, device=server.device) for each in (statistics.mean, statistics.std)]
+            self._moments = [
+                torch.tensor(each, device=server.device, dtype=self._dtype)
+                for each in (statistics.mean, statistics.std)
+            ]
 
     def __call__(self, images: Tensor, moments: Sequence[Tensor] | None = None) -> Tensor:
         """Return images [n, channels, h, w] of values from 0 to 1 as a network's input. Draws from torch's generator.
 
         `moments` are the mean and the deviation by channel, if not the dataset's.
         """
-        images, moments = crop_and_flip(images, self._augment), moments or self._moments
+        images, moments = crop_and_flip(images.to(self._dtype), self._augment), moments or self._moments
         if moments is None:
             return images
-        mean, std = (each.to(images.dtype).view(-1, 1, 1) for each in moments)
+        mean, std = (each.view(-1, 1, 1) for each in moments)
         return (images - mean) / std
 
 
