@@ -11,13 +11,13 @@ from torch import Tensor
 
 from raysim.system.errors import ConfigError, describe_error
 
-GRAMS = (1, 2, 3, 4)  # the lengths of the pieces of a name
+GRAMS = (2, 3, 4)  # the lengths of the pieces of a name
 
 
 def hashed_embedding(text: str, dimension: int) -> npt.NDArray[np.float32]:
     """Return a vector [dimension] of length 1 for a name: names with common pieces are near each other.
 
-    Every piece of 1 to 4 letters of the name, in lower case between spaces, adds 1 or -1 to one entry. Its BLAKE2b
+    Every piece of 2 to 4 letters of the name, in lower case between spaces, adds 1 or -1 to one entry. Its BLAKE2b
     hash says which (feature hashing: Weinberger et al., ICML 2009). The vector depends on nothing else.
     """
     padded, vector = f" {text.strip().lower()} ", np.zeros(dimension)
@@ -32,8 +32,8 @@ def hashed_embedding(text: str, dimension: int) -> npt.NDArray[np.float32]:
 
 
 def name_classes(names: Sequence[str] | None, classes: int) -> list[str]:
-    """Return the classes' names: the dataset's, or "class 0" and so on."""
-    return [f"class {label}" for label in range(classes)] if names is None else [*names]
+    """Return the classes' names: the dataset's, or their numbers, without a word that would make all of them alike."""
+    return [*map(str, range(classes))] if names is None else [*names]
 
 
 def embed_names(names: Sequence[str], dimension: int, norm: float) -> Tensor:
