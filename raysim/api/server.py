@@ -144,6 +144,10 @@ class Server(Stateful):
         """
         return self._streams.rng_scope(method)
 
+    def global_draws(self, name: str) -> AbstractContextManager[None]:
+        """Let code draw from torch's, NumPy's and Python's global generators; see `Client.global_draws`."""
+        return self._streams.global_draws(name)
+
     def record(self, name: str, value: Tensor | float) -> None:
         """Record a number of this round in rounds.jsonl and TensorBoard."""
         self.records[name] = float(value)
