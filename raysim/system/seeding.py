@@ -116,8 +116,9 @@ def guard_globals(who: str, side: str | None, error: type[ConfigError | RunError
         allowed = "allowed: the generator that it is given"
         if side is not None:
             allowed = (
-                f"allowed, where a {side} is given: {side}.generator(name) or, around torch's own draws, "
-                f"`with {side}.rng_scope(name):`, and around all others `with {side}.global_draws(name):`"
+                f"allowed, where a {side} is given: {side}.generator(name), or around torch's own draws `with "
+                f"{side}.rng_scope(name):`, or around code that draws from all of them `with "
+                f"{side}.global_draws(name):`"
             )
         raise error(f"{who} used {' and '.join(moved)}, which the whole process shares; {allowed}")
 

@@ -89,6 +89,12 @@ class Changing(Alone):
             return Delta(delta.parameters + 1.0, delta.buffers)
 
 
+class Replacing(Alone):
+    class Server(ServerHalf):
+        def end_task(self, server):
+            server.replace_model(Weights(server.parameters, server.buffers, server.integers))
+
+
 class Encoding(Alone):
     class Client(ClientHalf):
         def encode(self, name: str, vector: torch.Tensor, draws: np.random.Generator) -> torch.Tensor | Encoded:
@@ -170,6 +176,8 @@ def test_what_makes_no_sense_is_refused(tiny, simulate):
         RunError, match=r"methods\.Changing: Changing\.Server\.update \(.*\) returned a change of the model, allowed: "
     ):
         simulate(tiny(methods={f"{HERE}Changing": {}}))
+    with pytest.raises(RunError, match=r"^server, round 2: found a new model, which no client would receive, allowed "):
+        simulate(tiny(methods={f"{HERE}Replacing": {}}))
 
 
 def test_check_says_that_the_model_is_not_sent(tiny):
