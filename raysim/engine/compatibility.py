@@ -56,7 +56,7 @@ def check_methods(config: Config) -> dict[str, Method]:
                 )
     _check_replaced_loop(config, methods)
     _check_senders(methods)
-    incremental = config.scenario.kind != "domain_incremental"
+    incremental = not config.scenario.by_domain
     setting = Setting(
         config.training.optimizer.lr,
         config.clients.count,
