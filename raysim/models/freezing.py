@@ -53,7 +53,7 @@ def match_names(names: Sequence[str], patterns: Sequence[str], key: str) -> list
 
 
 def freeze(module: nn.Module, patterns: Sequence[str]) -> None:
-    """Freeze the parameters whose names match one of the patterns. Raises ConfigError: a pattern matches none."""
+    """Freeze the parameters with names that match one of the patterns. Raises ConfigError: a pattern matches none."""
     parameters = dict(module.named_parameters())
     for name in match_names([*parameters], patterns, "model.freeze"):
         parameters[name].requires_grad_(False)
