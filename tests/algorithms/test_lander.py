@@ -262,7 +262,7 @@ def test_the_loss_of_images_is_that_of_the_paper(config, server):
 
 def test_the_student_learns_logits_and_att(config, server):
     """Its distance to the teacher shrinks in both; the teacher, the model and att keep every bit."""
-    run, half = server(config({"student_steps": 60}))
+    run, half = server(config({"student_steps": 300}))
     att = half.att(run)
     with run.rng_scope("probe"):
         synthesis = Synthesis(half.method, run, att, half.embeddings)

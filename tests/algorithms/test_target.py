@@ -178,32 +178,32 @@ def test_the_loss_is_that_of_the_paper(config, server):
     assert loss == pytest.approx(wanted, rel=1e-5)
 
 
-def test_the_generator_learns_from_its_copies(config, server):
+@pytest.mark.parametrize("meta", ["maml", "reptile"])
+def test_the_generator_learns_from_its_copies(config, server, monkeypatch, meta):
     """First-order MAML: its gradient is the sum of those of the copy's steps. Reptile: 67 times the way of the copy.
 
     Adam's first step is lr g / (|g| + 1e-8), which is lr sign(g) here, with lr = steps times the copy's.
     """
-    for meta in ("maml", "reptile"):
-        run, half = server(config({"meta": meta, "calls": 1, "steps": 3, "lr_g": 0.01}))
-        with run.rng_scope("probe"):
-            synthesis = Synthesis(half.method, run)
-        before, steps, real = synthesis.generator.parameters.clone(), [], target.LocalAdam.step
+    run, half = server(config({"meta": meta, "calls": 1, "steps": 3, "lr_g": 0.01}))
+    with run.rng_scope("probe"):
+        synthesis = Synthesis(half.method, run)
+    before, steps, real = synthesis.generator.parameters.clone(), [], target.LocalAdam.step
 
-        def spy(optimizer, parameters, gradient, lr):
-            if parameters is synthesis.fast.parameters:
-                steps.append(gradient.clone())
-            real(optimizer, parameters, gradient, lr)
+    def spy(optimizer, parameters, gradient, lr):
+        if parameters is synthesis.fast.parameters:
+            steps.append(gradient.clone())
+        real(optimizer, parameters, gradient, lr)
 
-        with pytest.MonkeyPatch.context() as patched, run.rng_scope("probe"):
-            patched.setattr(target.LocalAdam, "step", spy)
-            synthesis.synthesize(0)
-        assert len(steps) == 3
-        gradient = sum(steps) if meta == "maml" else 67 * (before - synthesis.fast.parameters)
-        np.testing.assert_allclose(synthesis.generator.gradient, gradient, rtol=1e-6)
-        moved = synthesis.generator.parameters - before
-        clear = gradient.abs() > 1e-4
-        assert clear.sum() > 100
-        np.testing.assert_allclose(moved[clear], -0.03 * gradient[clear].sign(), rtol=1e-3)
+    monkeypatch.setattr(target.LocalAdam, "step", spy)
+    with run.rng_scope("probe"):
+        synthesis.synthesize(0)
+    assert len(steps) == 3
+    gradient = sum(steps) if meta == "maml" else 67 * (before - synthesis.fast.parameters)
+    np.testing.assert_allclose(synthesis.generator.gradient, gradient, rtol=1e-6)
+    moved = synthesis.generator.parameters - before
+    clear = gradient.abs() > 1e-4
+    assert clear.sum() > 100
+    np.testing.assert_allclose(moved[clear], -0.03 * gradient[clear].sign(), rtol=1e-3)
 
 
 @pytest.mark.parametrize(("calls", "warmup", "adversarial", "taught"), [(5, 3, [3, 4, 5], [4, 5]), (2, 3, [], [])])
