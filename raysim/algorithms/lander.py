@@ -1,10 +1,10 @@
 """LANDER: class names as anchors of features, and images that are generated from them. Tran et al., CVPR 2024.
 
 "Text-enhanced data-free approach for federated class-incremental learning", arXiv 2403.14101. Every class has a fixed
-vector, the embedding of its name. A linear layer att beside the head pulls the features of a class to its vector. At a
-task's end the server trains a generator whose input are these vectors. In the next task, each client distills the old
-model's logits and att on the generated images. The rest is as in TARGET. The defaults are those of the authors' code
-for CIFAR-100.
+vector, the embedding of its name. A second linear layer on the head's input, att, is trained to output the vector of
+a sample's class. At a task's end the server trains a generator, which makes images of these vectors. In the next task,
+each client distills the old model's logits and att on the images. The rest is as in TARGET. The defaults are those of
+the authors' code for CIFAR-100.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Lander(Method):
         return unfit_shape(model.shape) or (lacks_statistics(model) if self.bn else None)
 
     def weights(self, seen: int, old: int) -> tuple[float, float]:
-        """Return the weights of the new data and of the generated images, for so many classes seen and old ones."""
+        """Return the weights of the new data and of the generated images, given how many classes are seen and old."""
         a, b = log2(seen / 2 + 1), sqrt(old / seen)
         return self.new * (1 + 1 / a) / b, self.old * a * b
 
@@ -413,7 +413,7 @@ class Synthesis:
 
 
 class WithAtt(nn.Module):
-    """A network with att beside its head. Its output is the pair of the logits [n, classes] and att [n, E].
+    """A network and att on its head's input. The output is the pair of the logits [n, classes] and att [n, E].
 
     Args:
         network: the network.

@@ -1,9 +1,9 @@
 """TARGET: distill the last task's model on images that are generated from it. Zhang et al., ICCV 2023.
 
 "TARGET: federated class-continual learning via exemplar-free distillation", arXiv 2303.06937. No sample of an earlier
-task is stored. At a task's end the server trains a generator: its images should be taken for the classes seen so far,
-and have the statistics that the model's BatchNorm layers kept. In the next task each client distills the old model on
-these images, beside its new data. The defaults are those of the authors' code for CIFAR-100.
+task is stored. At a task's end the server trains a generator. The model should take its images for the classes seen so
+far, and their statistics should be those that the model's BatchNorm layers kept. In the next task each client distills
+the old model on the images, in addition to its new data. The defaults are those of the authors' code for CIFAR-100.
 """
 
 from __future__ import annotations

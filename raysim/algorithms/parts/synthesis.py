@@ -177,8 +177,8 @@ def shuffled_batches(count: int, size: int, permutation: Callable[[int], Tensor]
 def first_by_name(calls: int, batch: int, most: int) -> Tensor:
     """Return the indices (int64) of the images that clients receive, of `calls` batches that follow one another.
 
-    The authors store image i of call k as the file k-i.png, and take the first of the files sorted as text: after the
-    calls 0 and 1 come 10, 100 and 101. So the images are not those of the earliest calls.
+    The authors store image i of call k as the file k-i.png. They sort the files' names as text and take the first:
+    after the calls 0 and 1 come 10, 100 and 101. So the images are not those of the earliest calls.
     """
     names = sorted(range(calls * batch), key=lambda image: (str(image // batch), str(image % batch)))
     return torch.tensor(names[:most])
