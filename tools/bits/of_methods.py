@@ -9,6 +9,8 @@ SHARP: Keys = {"memory": {"capacity": 6, "per": "task"}}  # a memory for each ta
 SECOND: Keys = {
     "dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [1, 6, 6], "train": 50, "test": 6, "seed": 3}
 }
+IMAGES: Keys = {"dataset.shape": [1, 8, 8]}  # a size that generators have
+GENERATES: Keys = {"batch": 6, "steps": 2, "images": 13, "width": 4, "warmup": 2, "student_steps": 2}
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
 
@@ -71,6 +73,8 @@ ALONE = {
     "lwf": Run({**alone("lwf", strength=2.0, temperature=3.0, t_squared=True), **classes(3), **BATCH_NORM}),
     "flwf": Run({**alone("flwf", alpha=0.5, beta=0.2, temperature=1.5), **THREE}),
     "cfed": Run({**alone("cfed", review_share=0.5, weight=0.7, temperature=1.5), **THREE, **SECOND}),
+    "target": Run({**alone("target", **GENERATES, calls=4, z=5), **classes(3), **BATCH_NORM, **IMAGES}),
+    "lander": Run({**alone("lander", **GENERATES, calls=4, hidden=5, dimension=6), **classes(3), **BATCH_NORM, **IMAGES}),
     "gpm": Run({**alone("gpm", threshold=[0.7, 0.9], samples=10), **THREE}),
     "gpm, free head, batch norm": Run(
         {**alone("gpm", threshold=[0.8], per_task=0.05, head="free", freeze_rest=False), **classes(3), **BATCH_NORM}
