@@ -14,6 +14,7 @@ from raysim.federation.choice import check_chosen
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel, Weights
 from raysim.system import seeding
+from raysim.system.device import choose_device
 from raysim.system.errors import RunError
 from raysim.system.state import Stateful
 
@@ -21,12 +22,15 @@ from raysim.system.state import Stateful
 class Server(Stateful):
     """The server's state, which server halves read and change."""
 
-    transient: ClassVar = frozenset({"network", "records", "local_bytes", "_config", "_federation", "_streams"})
+    transient: ClassVar = frozenset(
+        {"network", "device", "records", "local_bytes", "_config", "_federation", "_streams"}
+    )
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
         self._config = config
         self._federation = federation
         self.network = network  # an instance of the model, on the CPU; load weights into it before use
+        self.device = choose_device(config.resources.server_gpus)  # of the networks that server halves train
         weights = network.weights()
         # The global model, on the CPU: parameters [P] and float buffers [B] in its dtype, integer buffers [I].
         self.parameters, self.buffers, self.integers = weights.parameters, weights.buffers, weights.integers

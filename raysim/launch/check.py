@@ -111,7 +111,7 @@ def _without_data(config: Config, capacity: Capacity) -> LabelledLines:
 
 def _lacks_gpus(config: Config, capacity: Capacity) -> bool:
     """Return whether a config asks for GPUs where there are none, so that it is meant for another machine."""
-    return config.resources.gpus_per_actor > 0 and not capacity.gpus
+    return max(config.resources.gpus_per_actor, config.resources.server_gpus) > 0 and not capacity.gpus
 
 
 def _labels_missing(config: Config, federation: Federation) -> bool:
@@ -238,7 +238,13 @@ def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int
 def _actors(place: Placement, where: str) -> str:
     shares = _shares(place.cpus, place.gpus)
     own = "".join(f", {amount:g} {name}" for name, amount in place.custom.items())
-    return f"1 coordinator and {_count(place.actors, 'host')} {where}; each host has {_clients(place)}, {shares}{own}"
+    hosts = f"{_count(place.actors, 'host')} {where}"
+    return f"{_coordinator(*place.server)} and {hosts}; each host has {_clients(place)}, {shares}{own}"
+
+
+def _coordinator(cpus: float, gpus: float) -> str:
+    shares = [_count(share, what) for share, what in ((cpus, "CPU"), (gpus, "GPU")) if share]
+    return f"1 coordinator{' with ' * bool(shares)}{' and '.join(shares)}"
 
 
 def _largest(place: Placement, need: MemoryNeed) -> int:
@@ -257,7 +263,8 @@ def _asked_for(config: Config, need: MemoryNeed, where: str) -> LabelledLines:
     share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _count(cpus, "CPU")
     own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
     asks = "; ".join([share, _count(wanted.gpus_per_actor, "GPU"), *own])
-    yield "actors", f"1 coordinator and {hosts}, {where}; each host asks for {asks}"
+    coordinator = _coordinator(wanted.server_cpus, wanted.server_gpus)
+    yield "actors", f"{coordinator} and {hosts}, {where}; each host asks for {asks}"
     most = need.host_with(range(packed))
     yield "memory", f"about {in_units(need.node)} on a node, and up to {in_units(most)} for each host there"
     yield from _gpu_memory(config, need, [range(packed)])
