@@ -35,7 +35,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "training.local_epochs": 2,
         "training.optimizer": {"name": "adam"},
         "methods": {"quantize": {"bits": 4, "feedback": True}, "probes:Threads": {}},
-        "resources.server_cpus": 2,
+        "resources.server_cpus": 1,
     },
     # the methods that no other test of this folder runs, as many together as go together; ELSEWHERE are the others
     "c_flag and fedavgm": DRAWING | {"methods": {"c_flag": {}, "fedavgm": {}}},
