@@ -43,14 +43,16 @@ def show_images(setting: ExperimentSetting, folder: Path, left_out: list[str]) -
             left_out.append(f"setting {setting.number}: what methods drew: {error}")
     chosen = _choose(found)
     images: list[RecordedImage] = []
-    for number, one in enumerate(chosen, 1):
+    for one in chosen:
         try:
             content = read_whole(one.file)
         except OSError as error:
             left_out.append(f"setting {setting.number}: what methods drew: {one.file}: {error.strerror}")
             continue
         label, name = one.series
-        images.append(RecordedImage(folder, f"{setting.number}-drawn-{number}", f"{label}, {one.when}: {name}"))
+        images.append(
+            RecordedImage(folder, f"{setting.number}-drawn-{len(images) + 1}", f"{label}, {one.when}: {name}")
+        )
         images[-1].file.write_bytes(content)
     more = len(found) - len(chosen)
     return images, f"{more} of {len(found)} pictures are left out. They are in the runs' directories." * (more > 0)
