@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
+from raysim.algorithms.parts.label_anchors import LabelGenerator, WithAtt, anchor_loss, labels_in_turn
 from raysim.algorithms.parts.label_embeddings import embed_names, name_classes, read_embeddings
 from raysim.algorithms.parts.synthesis import (
     Best,
@@ -33,6 +34,7 @@ from raysim.algorithms.parts.synthesis import (
     first_by_name,
     lacks_statistics,
     redraw,
+    show_batch,
     shuffled_batches,
     synthetic_batches,
 )
@@ -55,12 +57,10 @@ from raysim.api import (
     to_device,
     with_batch_statistics,
 )
-from raysim.models.layers import recorded_inputs
 from raysim.system.errors import ConfigError
 
 BETAS, EPS = (0.5, 0.999), 1e-8  # of Adam
 UPSAMPLINGS = 2  # the generator's, for every size
-ROWS = 10  # of a batch, for each linear layer of the noisy layer
 START = (0.5, 0.2)  # of the mean and the deviation that the generator learns to normalize images with
 RATE, MOMENTUM, DECAY, STUDENT_BATCH = 0.1, 0.9, 2e-4, 128  # of the student's SGD
 
@@ -278,46 +278,6 @@ class Lander(Method):
             return vectors.to(server.parameters.dtype)
 
 
-def anchor_loss(att: Tensor, vectors: Tensor, radius: float) -> Tensor:
-    """Return max(0, mean (att - vectors)^2 - radius), L_LTE: one hinge on the mean over a batch [n, E]."""
-    return (functional.mse_loss(att, vectors) - radius).relu()
-
-
-def labels_in_turn(classes: int, batch: int) -> Tensor:
-    """Return labels [batch]: all classes in order, as often as they fit, then uniform draws."""
-    whole = batch // classes
-    return torch.cat([torch.arange(classes).repeat(whole), torch.randint(classes, (batch - whole * classes,))])
-
-
-class LabelGenerator(nn.Module):
-    """Turns vectors of classes [n, E] into images: BatchNorm, the noisy layer, then TARGET's generator.
-
-    The noisy layer has a linear layer for every 10 rows of the batch. Its weights are drawn anew for each batch, so
-    rows of one class give different images.
-    """
-
-    def __init__(self, inputs: int, hidden: int, batch: int, decoder: ImageDecoder) -> None:
-        super().__init__()
-        groups = -(-batch // ROWS)
-        self.norm = nn.BatchNorm1d(inputs)
-        self.weight = nn.Parameter(torch.empty(groups, inputs, hidden))
-        self.bias = nn.Parameter(torch.empty(groups, 1, hidden))
-        self.decoder = decoder
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Draw the noisy layer: weights N(0, 1), biases 0."""
-        nn.init.normal_(self.weight)
-        nn.init.zeros_(self.bias)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Return the images of vectors [n, E]; n is the batch of the constructor."""
-        rows = functional.pad(self.norm(vectors), (0, 0, 0, len(self.weight) * ROWS - len(vectors)))
-        noisy = torch.baddbmm(self.bias, rows.view(len(self.weight), ROWS, -1), self.weight)
-        images: Tensor = self.decoder(noisy.flatten(0, 1)[: len(vectors)])
-        return images
-
-
 class Synthesis:
     """The data generation at one task's end, Algorithm 1. A generator and a student are drawn for it.
 
@@ -353,12 +313,13 @@ class Synthesis:
             # The student's disagreement counts from the third batch after the warm-up on, in the authors' code.
             self.made[call] = as_bytes(self.synthesize(adversarial=call > 2))
             self.teach(call + 1)
+        show_batch(server, self.made[-1], self.seen[self.labels])
         return self.made.flatten(0, 1)[first_by_name(method.calls + 1, method.batch, method.images)]
 
     def synthesize(self, adversarial: bool) -> Tensor:
         """Return a batch: of all steps' images, unaugmented, those with the least loss."""
         method, generator, best = self.method, self.generator, Best()
-        labels = to_device(labels_in_turn(len(self.seen), method.batch), self.server.device)
+        self.labels = labels = to_device(labels_in_turn(len(self.seen), method.batch), self.server.device)
         vectors = self.vectors.index_select(0, labels)
         self.noisy.redraw()
         of_generator, of_moments = LocalAdam(BETAS, EPS, 0.0, False), LocalAdam(BETAS, EPS, 0.0, False)
@@ -410,25 +371,3 @@ class Synthesis:
             student.gradient.zero_()
             loss.backward()
             optimizer.step(student.parameters, student.gradient, RATE)
-
-
-class WithAtt(nn.Module):
-    """A network and att on its head's input. The output is the pair of the logits [n, classes] and att [n, E].
-
-    Args:
-        network: the network.
-        head: the name of the weight of its head.
-        att: the layer that reads what enters the head.
-    """
-
-    def __init__(self, network: nn.Module, head: str, att: nn.Module) -> None:
-        super().__init__()
-        self.network, self.att = network, att
-        self.layer = {network.get_submodule(head.rpartition(".")[0]): head}
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits and att of a batch."""
-        with recorded_inputs(self.layer) as recorded:
-            logits = self.network(x)
-        (features,) = recorded.popitem()[1]
-        return logits, self.att(features)

@@ -31,6 +31,7 @@ from raysim.algorithms.parts.synthesis import (
     first_by_name,
     lacks_statistics,
     redraw,
+    show_batch,
     shuffled_batches,
     synthetic_batches,
 )
@@ -172,13 +173,14 @@ class Synthesis:
         for call in server.steps(method.calls - plain):
             self.synthesize(plain + call)
             self.teach(plain + call + 1)
+        show_batch(server, self.made[-1], self.seen[self.labels])
         return self.made.flatten(0, 1)[first_by_name(method.calls, method.batch, method.images)]
 
     def synthesize(self, call: int) -> None:
         """Store the batch of this call, from 0: of all steps' images, unaugmented, those with the least loss."""
         method, server, fast, best = self.method, self.server, self.fast, Best()
         z = torch.randn(method.batch, method.z).to(server.device, server.parameters.dtype)
-        labels = to_device(torch.randint(len(self.seen), (method.batch,)), server.device)
+        self.labels = labels = to_device(torch.randint(len(self.seen), (method.batch,)), server.device)
         fast.load(self.generator.copy())
         of_copy, of_z = LocalAdam(BETAS, EPS, 0.0, False), LocalAdam(BETAS, EPS, 0.0, False)
         self.generator.gradient.zero_()

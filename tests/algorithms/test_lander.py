@@ -8,7 +8,8 @@ from softmax_oracle import Softmax, batch_order
 from torch import nn
 
 from raysim.algorithms import lander
-from raysim.algorithms.lander import LabelGenerator, Lander, Synthesis, WithAtt, anchor_loss, labels_in_turn
+from raysim.algorithms.lander import Lander, Synthesis
+from raysim.algorithms.parts.label_anchors import LabelGenerator, WithAtt, anchor_loss, labels_in_turn
 from raysim.algorithms.parts.synthesis import ImageDecoder
 from raysim.api import Broadcast, Delta, Weights
 from raysim.cli import main

@@ -74,7 +74,9 @@ ALONE = {
     "flwf": Run({**alone("flwf", alpha=0.5, beta=0.2, temperature=1.5), **THREE}),
     "cfed": Run({**alone("cfed", review_share=0.5, weight=0.7, temperature=1.5), **THREE, **SECOND}),
     "target": Run({**alone("target", **GENERATES, calls=4, z=5), **classes(3), **BATCH_NORM, **IMAGES}),
-    "lander": Run({**alone("lander", **GENERATES, calls=4, hidden=5, dimension=6), **classes(3), **BATCH_NORM, **IMAGES}),
+    "lander": Run(
+        {**alone("lander", **GENERATES, calls=4, hidden=5, dimension=6), **classes(3), **BATCH_NORM, **IMAGES}
+    ),
     "gpm": Run({**alone("gpm", threshold=[0.7, 0.9], samples=10), **THREE}),
     "gpm, free head, batch norm": Run(
         {**alone("gpm", threshold=[0.8], per_task=0.05, head="free", freeze_rest=False), **classes(3), **BATCH_NORM}

@@ -15,6 +15,7 @@ from torch.nn import functional, init
 from raysim.api import BatchStatistics, Client, FlatModel, Server, to_device
 from raysim.data.transforms import DRAWN, PADDING, apply_augmentation
 
+SHOWN = 64  # images of a batch in a picture
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -138,6 +139,12 @@ class Shown:
             return images
         mean, std = (each.view(-1, 1, 1) for each in moments)
         return (images - mean) / std
+
+
+def show_batch(server: Server, images: Tensor, labels: Tensor) -> None:
+    """Record a picture of the first images (uint8) of a batch, sorted by their classes, which are the captions."""
+    order = labels[:SHOWN].argsort(stable=True).cpu()
+    server.record_image("generated", images[order], [str(label) for label in labels.cpu()[order].tolist()])
 
 
 def crop_and_flip(images: Tensor, augment: Sequence[str]) -> Tensor:
