@@ -26,7 +26,7 @@ def make_methods(config: Config) -> dict[str, Method]:
     """Return the config's methods in their order, by name.
 
     The name prefixes the names of the method's terms and ops, and seeds its random generators. A custom method
-    `package.module:name` has the name `name`. The parameters of `model.local` are kept by a method of their own.
+    `package.module:name` has the name `name`. A separate method keeps the parameters of `model.local`.
     """
     methods: dict[str, Method] = {}
     if config.model.local:
@@ -97,8 +97,8 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     """Check that the methods can run with this model and number of classes.
 
     Raises:
-        ConfigError: a method cannot run with the model, a memory is too small for one sample of each class, or a
-            pattern of training.lr_scales matches no parameter.
+        ConfigError: a method cannot run with the model. Also if a memory is too small for one sample of each class, or
+            if a pattern of training.lr_scales matches no parameter.
     """
     match_names([*model.layout], [*config.training.lr_scales], "training.lr_scales")
     methods = make_methods(config)
@@ -228,13 +228,14 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "plain_sgd": (
         _has_plain_sgd,
-        "needs plain SGD without lr_scales; set training.optimizer={name: sgd, momentum: 0, weight_decay: 0}",
+        "needs plain SGD; set training.optimizer={name: sgd, momentum: 0, weight_decay: 0}, without training.lr_scales",
     ),
     "undecayed_sgd": (
         lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
         (
-            "needs updates that are linear combinations of the gradients: SGD without weight decay, kept state or "
-            "lr_scales; set training.optimizer={name: sgd, weight_decay: 0} and training.keep_optimizer=false"
+            "needs updates that are linear combinations of the gradients: SGD without weight decay or kept state; "
+            "set training.optimizer={name: sgd, weight_decay: 0} and training.keep_optimizer=false, without "
+            "training.lr_scales"
         ),
     ),
     "unclipped": (

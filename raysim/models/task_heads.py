@@ -1,6 +1,6 @@
-"""Models that depend on the task: a head for each task on a common trunk, or parts that are told the task.
+"""Models that depend on the task: a head for each task on a common trunk, or parts such as pools of prompts.
 
-Samples do not carry their task, so the caller selects the head and tells the task.
+Samples do not carry their task, so the caller selects the head and passes the task to these parts.
 """
 
 from copy import deepcopy
@@ -48,12 +48,12 @@ class TaskAware(Protocol):
 
 
 def is_task_aware(module: nn.Module) -> bool:
-    """Return whether a part of a model is told the task."""
+    """Return whether a part of a model depends on the task."""
     return any(isinstance(part, TaskAware) for part in module.modules())
 
 
 def tell_task(module: nn.Module, task: int | None, so_far: int) -> None:
-    """Tell all parts of a model that want to know it the task; see `TaskAware.at_task`."""
+    """Pass the task to all parts of a model that depend on it; see `TaskAware.at_task`."""
     for part in module.modules():
         if isinstance(part, TaskAware):
             part.at_task(task, so_far)

@@ -168,7 +168,7 @@ def test_scaled_rates_reach_the_run(tiny, simulate):
         ),
         (
             ["training.lr_scales={head: 2}", "methods={scaffold: {}}"],
-            "methods.scaffold: needs plain SGD without lr_scales",
+            "methods.scaffold: needs plain SGD; .*, without training.lr_scales",
         ),
     ],
 )
