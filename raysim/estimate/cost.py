@@ -21,7 +21,7 @@ from raysim.engine.profile import Profile
 from raysim.engine.synchronous import drops_out
 from raysim.engine.virtual_time import Clock
 from raysim.estimate.rehearsal import FEW, Messages, Round, Sizes, in_small, rehearse, rounds_of, sizes_in
-from raysim.evaluation.metrics import SEEN
+from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_own
@@ -141,6 +141,7 @@ class Forecast:
         self.cost = Cost(federation.availability.rounds)
         self._config, self._federation, self._seen, self._rule = config, federation, seen, rule
         self._methods = make_methods(config)
+        self._by_task = depends_on_tasks_so_far(model.module, federation)
         self._server = Server(config, federation, model)
         self._server.local_bytes = unsent_bytes(self._methods, model)
         self._traffic = Traffic()
@@ -274,7 +275,7 @@ class Forecast:
         Clients that have never trained have the server's model. Class-IL among the seen classes is read again of every
         model after a new task.
         """
-        tested = (self._server.version, self._server.task if SEEN in self._federation.protocols else 0)
+        tested = (self._server.version, self._server.task if self._by_task else 0)
         if self._config.evaluation.model == "local":
             without = len(self._trained) < self._config.clients.count
             changed = self._changed if tested[1] == self._tested[1] else self._trained
