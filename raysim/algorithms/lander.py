@@ -23,7 +23,7 @@ from torch.nn import functional
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
 from raysim.algorithms.parts.label_anchors import LabelGenerator, WithAtt, anchor_loss, labels_in_turn
-from raysim.algorithms.parts.label_embeddings import embed_names, name_classes, read_embeddings
+from raysim.algorithms.parts.label_embeddings import embed_names, name_classes, read_embeddings, unfit_file
 from raysim.algorithms.parts.synthesis import (
     Best,
     ImageDecoder,
@@ -57,7 +57,6 @@ from raysim.api import (
     to_device,
     with_batch_statistics,
 )
-from raysim.system.errors import ConfigError
 
 BETAS, EPS = (0.5, 0.999), 1e-8  # of Adam
 UPSAMPLINGS = 2  # the generator's, for every size
@@ -71,7 +70,7 @@ class Lander(Method):
 
     embeddings: Annotated[str | None, doc("an .npz file of a vector for each class; null hashes their names")] = None
     dimension: Annotated[int, Ge(2), doc("the size of vectors that are hashed from names")] = 512
-    norm: Annotated[float, Gt(0), doc("their length")] = 10.0
+    scale: Annotated[float, Gt(0), doc("the root mean square of their entries")] = 0.44
     anchor: Annotated[float, Ge(0), doc("weight of the distance to the vectors, at clients and server")] = 5.0
     radius: Annotated[float, Ge(0), doc("r: the mean squared distance to the vectors below which the loss is 0")] = (
         0.015
@@ -105,11 +104,8 @@ class Lander(Method):
 
     def unfit(self, model: FlatModel) -> str | None:
         """Refuse samples that no generator makes, a model without the statistics to match, and a file that is unfit."""
-        if self.embeddings is not None:
-            try:
-                read_embeddings(self.embeddings, model.layout[model.head[0]][0])
-            except ConfigError as error:
-                return str(error)
+        if self.embeddings is not None and (why := unfit_file(self.embeddings, model.layout[model.head[0]][0])):
+            return why
         return unfit_shape(model.shape) or (lacks_statistics(model) if self.bn else None)
 
     def weights(self, seen: int, old: int) -> tuple[float, float]:
@@ -259,7 +255,7 @@ class Lander(Method):
                 self.task = server.task + 1
                 assert self.embeddings is not None
                 with server.rng_scope(self.name):
-                    images = Synthesis(self.method, server, att, self.embeddings).images()
+                    images = AnchoredSynthesis(self.method, server, att, self.embeddings).images()
                 self.posted = (server.parameters, server.buffers, att.weights().parameters, images)
 
         def att(self, server: Server) -> FlatModel:
@@ -272,13 +268,13 @@ class Lander(Method):
         def _embed(self, server: Server) -> Tensor:
             method, names = self.method, name_classes(server.class_names, server.classes)
             if method.embeddings is None:
-                vectors = embed_names(names, method.dimension, method.norm)
+                vectors = embed_names(names, method.dimension, method.scale)
             else:
                 vectors = read_embeddings(method.embeddings, server.classes, names)
             return vectors.to(server.parameters.dtype)
 
 
-class Synthesis:
+class AnchoredSynthesis:
     """The data generation at one task's end, Algorithm 1. A generator and a student are drawn for it.
 
     All torch draws are from the server's stream that the caller has selected. Nothing is meta-learned: TARGET trains

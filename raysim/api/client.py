@@ -123,14 +123,6 @@ class Client(Stateful):
         x = self.data.fetch(rows, to_device(task, device), to_device(draws, device))
         return as_input(x, self.model.dtype), self.data.labels(rows)
 
-    def show_images(self, images: Tensor, draws: Tensor | None = None) -> Tensor:
-        """Return generated images (uint8 [n, *shape]) as the network sees samples: scaled and normalized; as in `show`.
-
-        `draws` (int64 [n, k], from `data.draw`) selects their augmentation.
-        """
-        device = self.model.device
-        return as_input(self.data.shown(to_device(images, device), to_device(draws, device)), self.model.dtype)
-
     def labels(self, positions: Tensor) -> Tensor:
         """Return the labels (int64 [n], on the CPU) of the samples at these positions."""
         rows, _ = self.stream.locate(positions)

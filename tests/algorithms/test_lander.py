@@ -8,7 +8,7 @@ from softmax_oracle import Softmax, batch_order
 from torch import nn
 
 from raysim.algorithms import lander
-from raysim.algorithms.lander import Lander, Synthesis
+from raysim.algorithms.lander import AnchoredSynthesis, Lander
 from raysim.algorithms.parts.label_anchors import LabelGenerator, WithAtt, anchor_loss, labels_in_turn
 from raysim.algorithms.parts.synthesis import ImageDecoder
 from raysim.api import Broadcast, Delta, Weights
@@ -228,7 +228,7 @@ def test_only_stored_batches_are_counted_and_teach(config, server):
     assert Lander().images == 10_000
     run, half = server(config({"warmup": 3, "calls": 4}))
     with run.rng_scope("probe"):
-        synthesis, seen, taught = Synthesis(half.method, run, half.att(run), half.embeddings), [], []
+        synthesis, seen, taught = AnchoredSynthesis(half.method, run, half.att(run), half.embeddings), [], []
         real, teach = synthesis.synthesize, synthesis.teach
         synthesis.synthesize = lambda adversarial: seen.append(adversarial) or real(adversarial)
         synthesis.teach = lambda calls: taught.append((len(seen), calls)) or teach(calls)
@@ -244,7 +244,7 @@ def test_the_loss_of_images_is_that_of_the_paper(config, server):
     run, half = server(config({"oh": 0.7, "adv": 1.3, "anchor": 2.0}))
     att = half.att(run)
     with run.rng_scope("probe"):
-        synthesis = Synthesis(half.method, run, att, half.embeddings)
+        synthesis = AnchoredSynthesis(half.method, run, att, half.embeddings)
         images, labels = torch.rand(6, 1, 8, 8, dtype=torch.float64), torch.tensor([0, 1, 1, 0, 1, 0])
     vectors = synthesis.vectors[labels]
     loss = synthesis.loss(images, labels, vectors, torch.tensor([0.4, 0.25]).chunk(2), adversarial=True).item()
@@ -266,7 +266,7 @@ def test_the_student_learns_logits_and_att(config, server):
     run, half = server(config({"student_steps": 60}))
     att = half.att(run)
     with run.rng_scope("probe"):
-        synthesis = Synthesis(half.method, run, att, half.embeddings)
+        synthesis = AnchoredSynthesis(half.method, run, att, half.embeddings)
         synthesis.made[0] = torch.arange(12 * 64).mul(37).remainder(256).to(torch.uint8).view(12, 1, 8, 8)
         kept = [p.clone() for p in (*synthesis.teacher.parameters(), run.parameters, att.parameters)]
         x = synthesis.made[0].double() / 255

@@ -36,9 +36,10 @@ def name_classes(names: Sequence[str] | None, classes: int) -> list[str]:
     return [*map(str, range(classes))] if names is None else [*names]
 
 
-def embed_names(names: Sequence[str], dimension: int, norm: float) -> Tensor:
-    """Return the classes' vectors [C, dimension] from their names alone, each of length `norm`."""
-    return torch.from_numpy(np.stack([hashed_embedding(name, dimension) for name in names]) * np.float32(norm))
+def embed_names(names: Sequence[str], dimension: int, scale: float) -> Tensor:
+    """Return the classes' vectors [C, dimension] from their names alone. `scale` is their entries' root mean square."""
+    length = np.float32(scale * dimension**0.5)
+    return torch.from_numpy(np.stack([hashed_embedding(name, dimension) for name in names]) * length)
 
 
 def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None) -> Tensor:
@@ -70,3 +71,12 @@ def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None)
     if not np.isfinite(rows).all():
         raise ConfigError(f"{key} holds vectors that are not finite, allowed: finite ones")
     return torch.from_numpy(rows.astype(np.float32))
+
+
+def unfit_file(path: str, classes: int) -> str | None:
+    """Return why a file has no vectors for this number of classes, and what would work. None if it has."""
+    try:
+        read_embeddings(path, classes)
+    except ConfigError as error:
+        return str(error)
+    return None

@@ -14,6 +14,7 @@ from torch.nn import functional, init
 
 from raysim.api import BatchStatistics, Client, FlatModel, Server, to_device
 from raysim.data.transforms import DRAWN, PADDING, apply_augmentation
+from raysim.models.inputs import as_input
 
 SHOWN = 64  # images of a batch in a picture
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -200,7 +201,8 @@ def synthetic_batches(client: Client, purpose: str, images: Tensor, size: int | 
     size = size or client.shared.training.batch_size
     for part in shuffled_batches(len(images), size, lambda n: torch.from_numpy(draws.permutation(n))):
         drawn = torch.from_numpy(client.data.draw(draws, len(part))) if client.data.augment else None
-        yield client.show_images(images[to_device(part, images.device)], drawn)
+        x = client.data.shown(images[to_device(part, images.device)], to_device(drawn, images.device))
+        yield as_input(x, client.model.dtype)
 
 
 def lacks_statistics(model: FlatModel) -> str | None:
