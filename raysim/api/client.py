@@ -145,13 +145,20 @@ class Client(Stateful):
 
     @property
     def unlabelled(self) -> Tensor:
-        """This client's rows (int64 [n]) of `dataset.unlabelled`."""
-        return torch.from_numpy(self.shared.parts[self.id].astype(np.int64))
+        """The positions (int64 [n]) of this client's samples without labels, for `show_unlabelled`.
 
-    def show_unlabelled(self, rows: Tensor) -> Tensor:
-        """Return these rows of `dataset.unlabelled`: x [n, ...] in the model's dtype, unaugmented."""
-        assert self.shared.unlabelled is not None
-        x = self.shared.unlabelled.fetch(to_device(rows, self.model.device), 0)
+        They are the client's part of `dataset.unlabelled`. With `dataset.label_rate` they are the samples without a
+        label of the current window.
+        """
+        stream = self.shared.unlabelled_streams[self.id]
+        window = min(max(self.window, 0), stream.windows - 1)
+        return stream.span(window, window + 1)
+
+    def show_unlabelled(self, positions: Tensor) -> Tensor:
+        """Return the samples without labels at these positions: x [n, ...] in the model's dtype, unaugmented."""
+        rows, task = self.shared.unlabelled_streams[self.id].locate(positions)
+        device = self.model.device
+        x = self.shared.unlabelled.fetch(to_device(rows, device), to_device(task, device))
         return as_input(x, self.model.dtype)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:

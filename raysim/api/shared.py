@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
@@ -30,10 +28,10 @@ class Shared:
     """The config's `resources.deterministic`."""
     kept_out: Callable[[Stream, int], Tensor | None]
     """Returns a mask (bool [classes]) of the classes that training excludes in a window of a stream, or None."""
-    unlabelled: Source | None = None
-    """The second dataset, which has no labels: `dataset.unlabelled`. None if the run has none."""
-    parts: Sequence[npt.NDArray[np.int32]] = ()
-    """For each client: its rows of `unlabelled`."""
+    unlabelled: Source
+    """The samples without labels. Those of the training split if the run has none."""
+    unlabelled_streams: Sequence[Stream] = ()
+    """For each client: its stream of samples without labels. Empty if the run has none."""
     objective: Objective = CLASSIFICATION
     networks: dict[str, nn.Module] = field(default_factory=dict)
     """The auxiliary networks, by name, with their initial weights; see `Client.make`."""

@@ -1,4 +1,4 @@
-"""A second, unlabeled dataset, of which every client has an equal part."""
+"""Samples without labels: those of a second dataset, of which every client has an equal part, or of the stream."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +8,19 @@ import numpy as np
 from raysim.config import Config
 from raysim.data.dataset import Dataset, Split
 from raysim.data.text import reword
-from raysim.federation.stream import Rows
+from raysim.federation.stream import Stream
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
 class Unlabelled:
-    """Samples without labels; `parts[k]` are client k's rows (int32)."""
+    """Samples without labels; `streams[k]` is client k's."""
 
-    split: Split
-    parts: Sequence[Rows]
+    streams: Sequence[Stream]
+    """With the windows of the clients' streams; of a second dataset, all samples are in one window."""
+    split: Split | None = None
+    """The split that the streams' rows are of: a second dataset's, or None for the training split."""
 
 
 def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabelled:
@@ -45,4 +47,4 @@ def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabel
             f"dataset.unlabelled: found {len(split)} samples, allowed: at least one for each of the {clients} clients"
         )
     order = seeding.generator(config.seed, "unlabelled").permutation(len(split)).astype(np.int32)
-    return Unlabelled(split, np.array_split(order, clients))
+    return Unlabelled([Stream([part]) for part in np.array_split(order, clients)], split)

@@ -60,6 +60,8 @@ OTHER_DATA = {
         {**TEXTS, "dataset.columns": ["day"], "model": {"name": "bag_of_embeddings", "width": 6}}
         | by_column("day", cuts=["2024-01-11"])
     ),
+    "few labels": Run({"dataset.label_rate": 0.4, **domains(online=True), **alone("er")}),
+    "few labels, cfed": Run({"dataset.label_rate": 0.4, **classes(3, blur=0.3), **alone("cfed", review_share=0.6)}),
     "blurred": Run({**classes(3), "scenario.blur": 0.4, **alone("er")}),
     "repeated": Run({**classes(3), "scenario.repetition": {"probability": 0.5, "introduced_by": 2}, **alone("er")}),
     "repeated, listed": Run(
