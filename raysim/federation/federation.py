@@ -28,6 +28,7 @@ from raysim.federation.labels import divide_by_label
 from raysim.federation.stream import Stream
 from raysim.federation.targets import make_objective
 from raysim.federation.unlabelled import Unlabelled, assign_unlabeled
+from raysim.models.inputs import Ids
 from raysim.objectives import Objective
 from raysim.objectives.classification import Classification
 from raysim.system import seeding
@@ -73,9 +74,9 @@ class Federation:
         return self.dataset.shape
 
     @property
-    def vocabulary(self) -> int | None:
-        """The number of ids, or None if samples are not ids."""
-        return self.dataset.vocabulary
+    def vocabulary(self) -> Ids:
+        """The number of ids, or None if samples are not ids. Of a table with categories: of each its number of ids."""
+        return self.dataset.categories or self.dataset.vocabulary
 
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
         """Return a split on a device, with the tasks' transforms. Only training data are augmented."""

@@ -15,10 +15,10 @@ def divide_by_label(
 ) -> tuple[list[Stream], list[Stream]]:
     """Return each client's stream of the samples with a label, and its stream of the others, with the same windows.
 
-    Consider a client's n samples of one class that first arrive in one task: round(rate * n) of them have a label, at
-    least one (Python's round). If targets are not labels, the samples of a task count as one class. A sample that returns in
-    later tasks, as with rotations, is the same in all. The draws depend on the seed and the client only, and a larger
-    rate adds labels to the same samples.
+    Of a client's n samples of one class that first arrive in one task, round(rate * n) have a label, at least one. If
+    targets are not labels, the samples of a task count as one class. A sample that returns in later tasks, as with
+    rotations, is the same in all. The draws depend on the seed and the client only, and a larger rate adds labels to
+    the same samples.
     """
     marked = [
         _draw(stream, train, rate, seeding.generator(seed, "labels", client)) for client, stream in enumerate(streams)

@@ -39,6 +39,11 @@ def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabel
             f"dataset.unlabelled: found samples of shape {shape}, allowed: {first.shape}, as in dataset; choose "
             "another dataset, or bring its samples to that shape"
         )
+    if first.categories or second.categories:
+        raise ConfigError(
+            "dataset.unlabelled: found a table with categories, whose ids differ between tables, allowed: tables "
+            "without categories; or dataset.label_rate"
+        )
     if (first.vocabulary is None) != (second.vocabulary is None) or (second.vocabulary or 0) > (first.vocabulary or 0):
         kinds = ["numbers" if s.vocabulary is None else f"ids up to {s.vocabulary - 1}" for s in (second, first)]
         raise ConfigError(f"dataset.unlabelled: found samples that are {kinds[0]}, allowed: {kinds[1]}, as in dataset")
