@@ -163,21 +163,12 @@ class Client(Stateful):
 
     @property
     def unlabelled(self) -> Tensor:
-        """The positions (int64 [n]) of this client's samples without labels, for `show_unlabelled`.
-
-        They are the client's part of `dataset.unlabelled`. With `dataset.label_rate` they are the samples without a
-        label of the current window.
-        """
-        stream = self.shared.unlabelled_streams[self.id]
-        window = min(max(self.window, 0), stream.windows - 1)
-        return stream.span(window, window + 1)
+        """The positions (int64 [n]) of this client's part of `dataset.unlabelled`; or see `dataset.label_rate`."""
+        return self.shared.unlabelled_in(self.id, self.window)
 
     def show_unlabelled(self, positions: Tensor) -> Tensor:
         """Return the samples without labels at these positions: x [n, ...] in the model's dtype, unaugmented."""
-        rows, task = self.shared.unlabelled_streams[self.id].locate(positions)
-        device = self.model.device
-        x = self.shared.unlabelled.fetch(to_device(rows, device), to_device(task, device))
-        return as_input(x, self.model.dtype)
+        return as_input(self.shared.fetch_unlabelled(self.id, positions), self.model.dtype)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:
         """Divide an epoch into batches, as slices.
