@@ -78,7 +78,7 @@ class CodaKeys(Block):
     per_task: Count = 10
     """The number of components that a task adds and trains. Those of earlier tasks are used and stay."""
     length: Annotated[int, Field(ge=2, multiple_of=2)] = 8
-    """The rows of a component: half of them are keys, half are values."""
+    """The rows of a component, an even number: half of them are keys, half are values."""
     attention: Literal["plain", "softmax"] = "plain"
     """What the query is multiplied with: the attention vector, or its softmax, as in Fed-CPrompt."""
     initial: Literal["by_task", "orthogonal"] = "by_task"
