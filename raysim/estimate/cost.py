@@ -46,8 +46,8 @@ class Cost:
     """The orders by the number of clients that each is for."""
     kinds: Counter[tuple[bool, bool]] = field(default_factory=Counter)
     """The rounds by whether they are of a later task than the first, and whether they are their task's first."""
-    ends: Counter[bool] = field(default_factory=Counter)
-    """The ends of tasks, by whether it is a later task than the first."""
+    ends: Counter[tuple[bool, bool]] = field(default_factory=Counter)
+    """The ends of tasks by whether it is a later task than the first, and whether it is the run's end."""
     up: Counter[str] = field(default_factory=Counter)
     """Bytes by method; "model" is the model and its updates."""
     down: Mapping[str, int] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class Forecast:
         ends_row = server.round in self._federation.availability.rows
         self.cost.kinds[self._is_later, self._is_first] += 1
         if ends_row:
-            self.cost.ends[self._is_later] += 1
+            self.cost.ends[self._is_later, server.round == self.cost.rounds] += 1
             ends = [done.at_end for done in self._seen if done.is_last and done.is_later == self._is_later]
             for each in self._common(ends):
                 self._send(server.present, each)

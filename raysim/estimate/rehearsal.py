@@ -76,6 +76,8 @@ class Round:
     is_first: bool
     """Whether it is its task's first round."""
     is_last: bool
+    is_final: bool = False
+    """Whether it is the run's last round, after which methods may omit what serves the next task."""
     messages: list[Messages] = field(default_factory=list)
     """Of all orders, in turn."""
     at_end: list[Messages] = field(default_factory=list)
@@ -149,6 +151,7 @@ def _carry_out(simulation: Simulation, runner: "Watcher", loops: ServerLoops, cl
     server.begin_round()
     progress, ends = server.progress, server.round in simulation.federation.availability.rows
     seen = Round(progress.task > 0, progress.began == server.round - 1, ends)
+    seen.is_final = server.round == simulation.federation.availability.rounds
     runner.round, runner.messages = seen, seen.messages
     simulation.schedule.update()
     hooks = _of_server(profile)
@@ -242,7 +245,8 @@ def in_small(
     known = config.scenario.windows is None  # whether clients and the server know where tasks end
     stream = Stream(samples, tasks, stages=None if known else [0])
     if unlabelled is not None:
-        unlabelled = replace(unlabelled, parts=[np.resize(unlabelled.parts[0], rows)])
+        second = [] if unlabelled.split is None else [np.resize(np.concatenate(unlabelled.streams[0].rows), rows)]
+        unlabelled = replace(unlabelled, streams=[Stream(second) if second else stream])
     training = {
         "rounds_per_task": rounds[0],
         "local_epochs": 1 if config.training.local_epochs else None,
