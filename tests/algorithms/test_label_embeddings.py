@@ -27,10 +27,13 @@ def test_names_with_common_pieces_are_near():
 
 
 def test_vectors_are_the_same_everywhere():
-    """ "3" has three pieces, here at three places, so 10 / sqrt(3) at each; another release has the same vectors."""
-    found = embed_names(["3", "oak_tree"], 8, 10.0)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), [10, 10], rtol=1e-6)
-    np.testing.assert_allclose(found[0], np.array([1, 1, 0, 0, -1, 0, 0, 0]) * 10 / np.sqrt(3), rtol=1e-6)
+    """The name 3 has three pieces, here at three of 8 places, so sqrt(8 / 3) at each for a mean square of 1.
+
+    Another release has the same vectors.
+    """
+    found = embed_names(["3", "oak_tree"], 8, 2.0).numpy()
+    np.testing.assert_allclose(np.square(found).mean(1), [4, 4], rtol=1e-6)
+    np.testing.assert_allclose(found[0], np.array([1, 1, 0, 0, -1, 0, 0, 0]) * 2 * np.sqrt(8 / 3), rtol=1e-6)
 
 
 def test_classes_without_names_have_numbers():
