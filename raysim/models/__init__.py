@@ -6,6 +6,7 @@ MODELS = {
     "mcmahan_cnn": "raysim.models.mcmahan_cnn:mcmahan_cnn",
     "mlp": "raysim.models.mlp:mlp",
     "resnet18": "raysim.models.resnet18:resnet18",
+    "critic": "raysim.models.critic:critic",
     "bag_of_embeddings": "raysim.models.bag_of_embeddings:bag_of_embeddings",
     "transformer": "raysim.models.transformer:transformer",
     "torchvision": "raysim.models.torchvision_network:torchvision_network",
