@@ -62,6 +62,7 @@ class FedCil(Method):
     ] = (0.5, 0.99)
     server_decay: Annotated[float, Ge(0), doc("the server's weight decay")] = 1e-5
 
+    neutral: ClassVar = {"adversarial": 0.0, "replay": 0.0, "server_steps": 0}
     needs: ClassVar = frozenset({"boundaries", "earlier_logits", "classes", "unclipped"})
     replies: ClassVar = {
         "realness": "mean",
@@ -75,6 +76,13 @@ class FedCil(Method):
     def head_parts(self) -> int:
         """Return 1: the second head reads what enters the model's head."""
         return 1
+
+    def unfit(self, model: FlatModel) -> str | None:
+        """Refuse samples that are no images."""
+        if len(model.shape) == 3 and model.shape[0] in (1, 3):
+            return None
+        words = f"generates images, but the samples have the shape {model.shape}, allowed: images of 1 or 3 channels"
+        return f"{words}; choose a method without a generator"
 
     def waits(self) -> bool:
         """The server consolidates the whole cohort's generators."""

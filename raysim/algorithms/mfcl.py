@@ -22,7 +22,7 @@ from annotated_types import Ge, Gt, doc
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysim.algorithms.parts.image_sizes import first_grid
+from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
 from raysim.api import (
     BatchStatistics,
     Broadcast,
@@ -67,10 +67,10 @@ class Mfcl(Method):
         return 2
 
     def unfit(self, model: FlatModel) -> str | None:
-        """Refuse a model without BatchNorm, whose statistics the generator imitates."""
+        """Refuse samples that the generator cannot make, and a model without BatchNorm, which it imitates."""
         if model.normalises or not self.w_bn:
-            return None
-        return (
+            return unfit_shape(model.shape)
+        return unfit_shape(model.shape) or (
             "found no BatchNorm in the model, whose statistics the generator imitates, allowed: a model with "
             "BatchNorm, such as resnet18 or mlp with batch_norm=true; or set w_bn=0"
         )
@@ -139,8 +139,7 @@ class Mfcl(Method):
         def _again(self, step: Step) -> Tensor:
             """Return the features [n, d] of one more pass in training mode, which moves BatchNorm's statistics."""
             with step.client.rng_scope(self.name), torch.no_grad():
-                _, features = step.client.model.with_features(step.x)
-            return features
+                return step.client.model.with_features(step.x)[1]
 
     class Server(ServerHalf):
         """Trains the generator at each task's end; broadcasts it with the frozen model."""
@@ -228,7 +227,8 @@ def missing_entropy(logits: Tensor) -> Tensor:
     if logits.shape[1] == 1:
         return logits.new_zeros(())
     q = logits.softmax(1).mean(0)
-    return 1 + torch.special.xlogy(q, q).sum() / log(logits.shape[1])
+    lack: Tensor = 1 + torch.special.xlogy(q, q).sum() / log(logits.shape[1])
+    return lack
 
 
 def divergence(layer: BatchStatistics) -> Tensor:
@@ -255,8 +255,8 @@ def make_generator(shape: Sequence[int], latent: int, width: int, standardized: 
     Its images have mean 0 and variance 1 in each channel, as the model's inputs should. If inputs are pixels from 0 to
     1 (`standardized` is false), its images are that, too.
     """
-    channels, height, width = shape
-    base, doublings = first_grid(height, width)
+    channels = shape[0]
+    base, doublings = first_grid(*shape[1:])
     layers: list[nn.Module] = [nn.Linear(latent, width * base * base), nn.Unflatten(1, (width, base, base))]
     layers += [nn.BatchNorm2d(width)]
     widths = [*[width] * doublings, width // 2]

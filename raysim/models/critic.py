@@ -20,7 +20,7 @@ def critic(
     ] = "mnist",
     width: Annotated[int, Ge(4), doc("channels of the first convolution; a quarter of them for cifar")] = 64,
 ) -> nn.Module:
-    """FedCIL's critic, an AC-GAN's classifier: 656,000 parameters on 32 x 32 gray images (Qi et al., ICLR 2023)."""
+    """FedCIL's critic, an AC-GAN's classifier: 697,802 parameters on 32 x 32 gray images (Qi et al., ICLR 2023)."""
     body = nn.Sequential(*(_of_mnist if variant == "mnist" else _of_cifar)(shape[0], width), nn.Flatten())
     with torch.no_grad():
         (features,) = body.eval()(torch.zeros(1, *shape)).shape[1:]

@@ -25,8 +25,12 @@ from raysim.engine.events import line
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
-QUICK = {"re_fed": (("epochs", 2),)}  # knobs that only make a method cheaper to run
-DATA = {"name": "synthetic", "classes": 4, "shape": [6], "train": 18, "test": 8}
+QUICK = {  # knobs that only make a method cheaper to run
+    "re_fed": (("epochs", 2),),
+    "mfcl": (("generated", 2), ("steps", 2), ("batch_size", 3), ("latent", 2), ("width", 2)),
+    "fedcil": (("width", 1), ("noise", 2), ("server_steps", 1), ("server_batch", 3)),
+}
+DATA = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 18, "test": 8}  # images, for generators
 BOTH = {"dropout": 0.4, "batch_norm": True}
 NEUTRAL = [name for name in NAMES if resolve("method", name).neutral is not None]
 ALONE = [{"dropout": 0.4}, {"batch_norm": True}]
