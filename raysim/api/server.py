@@ -156,8 +156,11 @@ class Server(Stateful):
         """Replace the global model, in a plan such as `end_task`. Clients receive it with the next message.
 
         Raises:
-            RunError: the weights are another network's, or not finite.
+            RunError: the weights are another network's, or not finite; or the methods send no model.
         """
+        if not self.model().value.nbytes:
+            allowed = "allowed where no model is sent: the hook evaluated, which returns weights to test and to save"
+            raise RunError(f"server, round {self.round}: found a new model, which no client would receive, {allowed}")
         load("model", self.network, weights)
         if not all(bool(vector.isfinite().all()) for vector in self.network.vectors):
             raise RunError(f"server, round {self.round}: found a new model that is not finite, allowed: finite weights")
@@ -210,6 +213,10 @@ class Server(Stateful):
         A server half must not draw from torch in any other way. A plan may yield inside this context.
         """
         return self._streams.rng_scope(method)
+
+    def global_draws(self, name: str) -> AbstractContextManager[None]:
+        """Let code draw from torch's, NumPy's and Python's global generators; see `Client.global_draws`."""
+        return self._streams.global_draws(name)
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Record a number of this round in rounds.jsonl and TensorBoard."""

@@ -28,6 +28,8 @@ class Shared:
     """The config's block `training`."""
     deterministic: bool
     """The config's `resources.deterministic`."""
+    classes: int
+    """The number of the model's outputs."""
     kept_out: Callable[[Stream, int], Tensor | None]
     """Returns a mask (bool [classes]) of the classes that training excludes in a window of a stream, or None."""
     unlabelled: Source | None = None

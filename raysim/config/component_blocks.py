@@ -86,6 +86,10 @@ class Model(NamedComponent):
     what = "model"
     weights: str | None = None
     """The file of the initial state_dict, as torch.save writes it."""
+    prefix: str = ""
+    """The start of the names of the parameters that the file has, such as "vit.", which its own names lack."""
+    freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()
+    """Patterns for the names of parameters that are not trained and not sent. Their BatchNorm keeps its statistics."""
 
 
 def _spell_out(value: object) -> object:

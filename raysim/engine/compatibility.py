@@ -55,7 +55,8 @@ def check_methods(config: Config) -> dict[str, Method]:
                     "others out"
                 )
     _check_replaced_loop(config, methods)
-    incremental = config.scenario.kind != "domain_incremental"
+    _check_senders(methods)
+    incremental = not config.scenario.by_domain
     setting = Setting(
         config.training.optimizer.lr,
         config.clients.count,
@@ -174,6 +175,34 @@ def _check_replaced_loop(config: Config, methods: Mapping[str, Method]) -> None:
                     raise ConfigError(
                         f"methods: {name} changes the local loop ({hook}), which {owner} replaces; leave one out"
                     )
+
+
+def _check_senders(methods: Mapping[str, Method]) -> None:
+    """Refuse methods that would change a model or an update that another method does not send."""
+    silent = [name for name, method in methods.items() if not method.sends_model]
+    senders = [name for name, method in methods.items() if method.sends_model]
+    if silent and senders:
+        raise ConfigError(
+            f"methods: {silent[0]} never sends the model that {senders[0]} changes, allowed: one of the two, or "
+            "sends_model = False in both"
+        )
+    if silent and (encoding := _owners(methods, ClientHalf, "encode")):
+        raise ConfigError(
+            f"methods: found the hook encode in {encoding[0]}, allowed with sends_model = False: no encode; send "
+            "encoded terms"
+        )
+
+
+def sends_model(methods: Mapping[str, Method]) -> bool:
+    """Return whether the methods send the model and its updates."""
+    return all(method.sends_model for method in methods.values())
+
+
+def unsent_bytes(methods: Mapping[str, Method], model: FlatModel) -> int:
+    """Return the bytes of the model that are never sent: of the layers that stay at the clients, or all."""
+    if not sends_model(methods):
+        return sum(vector.nbytes for vector in model.vectors)
+    return sum(method.local_bytes(model) for method in methods.values())
 
 
 def _has_plain_sgd(config: Config) -> bool:

@@ -15,7 +15,7 @@ from raysim.api.shared import Shared
 from raysim.config import Config
 from raysim.data.pixels import Source
 from raysim.engine import hook_checks
-from raysim.engine.compatibility import make_methods, name_methods
+from raysim.engine.compatibility import make_methods, name_methods, sends_model, unsent_bytes
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.memory_choice import choose_memory
@@ -74,13 +74,15 @@ class ClientHost:
         # The scores of the last evaluate_clients. A key is (client, phases, tasks so far). For the server's
         # model, it is (-1, version, tasks so far).
         self._scored: dict[tuple[int, int, int | None], Scores] = {}
-        self._local_bytes = sum(method.local_bytes(self.model) for method in self._methods.values())
+        self._local_bytes = unsent_bytes(self._methods, self.model)
+        self._sends_model = sends_model(self._methods)
         self._shared = Shared(
             model=self.model,
             broadcasts=self.broadcasts,
             seed=config.seed,
             training=config.training,
             deterministic=config.resources.deterministic,
+            classes=federation.classes,
             kept_out=self._kept_out,
             unlabelled=federation.unlabelled_source(device),
             parts=() if federation.unlabelled is None else federation.unlabelled.parts,
@@ -226,6 +228,9 @@ class ClientHost:
             sent.append((half, terms))
             if is_own(type(half)):
                 deltas.append((f" returned by {hook_checks.place_of_hook(type(half), 'finish')}", delta))
+        if not self._sends_model:
+            delta = Delta(torch.zeros_like(delta.parameters), torch.zeros_like(delta.buffers))
+            deltas = [("", delta)]
         deltas[-1] = deltas[-1][0], delta
         if weights is not None:
             for half in halves_with_hook(halves, "personalize"):
@@ -235,7 +240,8 @@ class ClientHost:
         weight = share if order.arrived is None else client.trained / order.arrived
         weight *= order.discount
         encoded = self._encode(client, "update", delta.parameters)
-        reply.take_delta(client.id, delta, self.model.integers, weight, where, deltas, encoded, self._local_bytes)
+        integers = (self.model if self._sends_model else self.broadcasts["model"].value).integers
+        reply.take_delta(client.id, delta, integers, weight, where, deltas, encoded, self._local_bytes)
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
 

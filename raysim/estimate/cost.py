@@ -13,7 +13,7 @@ from raysim.config import Config
 from raysim.config.experiment import Training as TrainingConfig
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import plan_updates
-from raysim.engine.compatibility import make_methods
+from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.exchange import Traffic, expected_bytes, select_clients
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.memory_choice import choose_memory
@@ -138,7 +138,7 @@ class Forecast:
         self._config, self._federation, self._seen, self._rule = config, federation, seen, rule
         self._methods = make_methods(config)
         self._server = Server(config, federation, model)
-        self._server.local_bytes = sum(method.local_bytes(model) for method in self._methods.values())
+        self._server.local_bytes = unsent_bytes(self._methods, model)
         self._traffic = Traffic()
         self._versions: Counter[str] = Counter()  # of broadcasts, by name
         self._trained: Counter[int] = Counter()  # by client: its local trainings

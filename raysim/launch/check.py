@@ -9,7 +9,7 @@ from raysim.config import Config, load
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
-from raysim.engine.compatibility import check_fit, check_methods
+from raysim.engine.compatibility import check_fit, check_methods, sends_model
 from raysim.engine.hook_names import describe_unused
 from raysim.estimate import placement
 from raysim.estimate.cost import Cost, foresee
@@ -66,13 +66,14 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     if unused := describe_unused(methods):
         yield "warning", "; ".join(unused)
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
-    sent, about = model.weights().nbytes, "about " * _labels_missing(config, federation)
+    sent = f"{in_units(model.weights().nbytes)} as sent" if sends_model(methods) else "never sent"
+    about = "about " * _labels_missing(config, federation)
     rounds = f"{about * (config.scenario.windows is not None)}{federation.availability.rounds:,}"  # windows end by size
     yield "data", _data(config, federation)
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
-    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {in_units(sent)} as sent"
+    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}"
     try:
         cost = foresee(config, federation, model)
     except RunError as error:
@@ -118,7 +119,7 @@ def _labels_missing(config: Config, federation: Federation) -> bool:
     """Return whether who has how many samples depends on labels of data that are missing."""
     kind = config.partition.kind
     across = kind == "shards" and config.domains is not None and config.partition_per == "run"
-    by_label = config.scenario.kind != "domain_incremental" or kind not in ("iid", "shards", "quantity") or across
+    by_label = not config.scenario.by_domain or kind not in ("iid", "shards", "quantity") or across
     return bool(federation.dataset.missing) and by_label
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from raysim.models.batch_statistics import BATCH_NORMS, BatchStatistics, with_batch_statistics
+from raysim.models.freezing import FROZEN_NORMS, frozen_buffers
 from raysim.models.layers import name_layers, recorded_inputs
 from raysim.system.errors import ConfigError
 
@@ -44,7 +45,8 @@ class Weights:
 class FlatModel:
     """A module with tensors that are views of flat vectors, so that one operation on a vector changes the whole model.
 
-    Frozen parameters and boolean buffers (constants) are in no vector and are not sent, as every host builds the same.
+    Frozen parameters, the statistics of frozen BatchNorm and boolean buffers (constants) are in no vector and are not
+    sent, as every host builds the same.
 
     Attributes:
         module: the torch module.
@@ -79,9 +81,11 @@ class FlatModel:
             raise ConfigError(f"model: found {dtype_names}, allowed: {allowed} pass computes in lower precision")
         (self.dtype,) = dtypes
         device = next(iter(trained.values())).device
-        floats = {name: b for name, b in module.named_buffers() if b.dtype == self.dtype}
-        others = {name: b for name, b in module.named_buffers() if b.dtype == torch.int64}
-        for name, buffer in module.named_buffers():
+        constant = frozen_buffers(module)
+        buffers = {name: buffer for name, buffer in module.named_buffers() if name not in constant}
+        floats = {name: b for name, b in buffers.items() if b.dtype == self.dtype}
+        others = {name: b for name, b in buffers.items() if b.dtype == torch.int64}
+        for name, buffer in buffers.items():
             if buffer.dtype not in (self.dtype, torch.int64, torch.bool):
                 allowed = f"{self.dtype}, torch.int64, or torch.bool for constants"
                 raise ConfigError(f"model: the buffer {name} is {buffer.dtype}, allowed: {allowed}")
@@ -102,7 +106,7 @@ class FlatModel:
         for name, view in (*zip(floats, self._statistics, strict=True), *counts.items()):
             owner, _, leaf = name.rpartition(".")
             setattr(module.get_submodule(owner), leaf, view)
-        self.normalises = any(isinstance(m, BATCH_NORMS) for m in module.modules())
+        self.normalises = any(isinstance(m, BATCH_NORMS) and not isinstance(m, FROZEN_NORMS) for m in module.modules())
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the logits [n, classes] of x [n, ...], with an autograd graph."""

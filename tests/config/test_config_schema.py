@@ -53,6 +53,8 @@ DEFAULTS: dict[str, object] = {
     "model": {
         "name": "net",
         "weights": None,
+        "prefix": "",
+        "freeze": [],
         "hidden": [200, 100],
         "kernel": [3, 0.5],
         "colour": "red",
