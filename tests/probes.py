@@ -449,6 +449,7 @@ class _DrawingServer(ServerHalf):
 
     def update(self, server, delta, reply):
         self.noise = self.noise + self._draw(server) + torch.from_numpy(server.generator(self.name).random(3)).float()
+        server.record_image("noise", self.noise.abs().frac().expand(2, 1, 4, 3), [str(server.round), "noise"])
         noise = self.method.scale * self.noise.sum().to(delta.parameters.dtype)
         return Delta(delta.parameters + noise, delta.buffers)
 
@@ -468,7 +469,7 @@ class _DrawnTo(ClientHalf):
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing(Method):
-    """Its server half draws what it mails and what it adds to the model."""
+    """Its server half draws what it mails and what it adds to the model, and records a picture of it."""
 
     scale: float = 1e-4
     replies: ClassVar = {"level": "mean"}

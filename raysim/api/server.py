@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
 from raysim.api.networks import Build, Networks, load
+from raysim.api.pictures import Picture, make_picture
 from raysim.config import Config
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.federation.availability import Progress
@@ -25,7 +26,7 @@ class Server(Stateful):
     """The server's state, which server halves read and change."""
 
     transient: ClassVar = frozenset(
-        {"network", "device", "records", "local_bytes", "pacer", "_config", "_federation", "_streams"}
+        {"network", "device", "records", "pictures", "local_bytes", "pacer", "_config", "_federation", "_streams"}
     )
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
@@ -43,13 +44,14 @@ class Server(Stateful):
         self.cohort: tuple[int, ...] = ()  # the ids of the round's clients, ascending
         self.shares: Mapping[int, float] = {}  # client of the cohort -> its weight; the weights sum to 1
         self.records: dict[str, float] = {}  # name -> the value passed to `record` in this round
+        self.pictures: dict[str, Picture] = {}  # name -> the picture passed to `record_image` in this round
         self.local_bytes = 0  # the bytes of the model that are never sent; see `Method.local_bytes`
         self._streams = seeding.Streams(config.seed, "server", 0)
 
     def begin_round(self) -> None:
         """Begin the next round, with new random generators. The simulation calls this."""
         self.round += 1
-        self.records = {}
+        self.records, self.pictures = {}, {}
         self._streams = seeding.Streams(self._config.seed, "server", self.round)
 
     @property
@@ -221,3 +223,16 @@ class Server(Stateful):
     def record(self, name: str, value: Tensor | float) -> None:
         """Record a number of this round in rounds.jsonl and TensorBoard."""
         self.records[name] = float(value.detach() if isinstance(value, Tensor) else value)
+
+    def record_image(self, name: str, images: Tensor, captions: Sequence[str] | None = None) -> None:
+        """Record one picture of this round, a grid of up to 256 images: images/round_N/NAME.png, and in TensorBoard.
+
+        Args:
+            name: a valid file name.
+            images: [n, channels, height, width] with 1 or 3 channels, floats from 0 to 1 or uint8.
+            captions: a short text below each image.
+
+        Raises:
+            RunError: the name, the shape or a value is another.
+        """
+        self.pictures[name] = make_picture(name, images, captions)

@@ -197,6 +197,7 @@ class Simulation(Stateful):
             virtual_time=self.virtual_time,
             idle_share=outcome.idle,
             records={**outcome.means, **server.records},
+            pictures=server.pictures,
             so_far=self._so_far,
             dispatches=dispatches,
         )
