@@ -21,9 +21,10 @@ from annotated_types import Ge, Gt, Le, Lt, doc
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysim.algorithms.parts.acgan import Acgan, AsInputs, Moments, Optimizers, draw_images, make_generator, noise_of
+from raysim.algorithms.parts.acgan import Acgan, Moments, Optimizers, draw_images, make_generator, noise_of
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.local_batches import local_batches
+from raysim.algorithms.parts.pixels import to_pixels
 from raysim.api import (
     Broadcast,
     Client,
@@ -269,9 +270,8 @@ class FedCil(Method):
             classes = sorted({*server.earlier_classes(), *server.present_classes()})
             labels = torch.tensor(classes, device=server.device).repeat_interleave(SHOWN)
             generator = self._generator(server)
-            (pixels,) = (layer for layer in generator.module.modules() if isinstance(layer, AsInputs))
             with server.rng_scope(self.name), torch.no_grad():
-                images = pixels.pixels(generator(noise_of(labels, server.classes, generator)))
+                images = to_pixels(generator(noise_of(labels, server.classes, generator)), server)
             server.record_image("generated", images, [str(label) for label in labels.tolist()])
 
         def _build(self, server: Server) -> partial[nn.Module]:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
+from raysim.algorithms.parts.pixels import to_pixels
 from raysim.api import (
     BatchStatistics,
     Broadcast,
@@ -39,6 +40,7 @@ from raysim.api import (
     with_batch_statistics,
 )
 
+SHOWN = 64  # images in the picture of a task's end
 TINY = 1e-8  # added to variances, so that a channel without variance has a finite divergence
 
 
@@ -182,12 +184,22 @@ class Mfcl(Method):
                     generator.gradient.zero_()
                     loss.backward()
                     adam.step(generator.parameters, generator.gradient, method.lr)
+            self._show(server, generator, teacher, known)
             for name, term in zip(("content", "entropy", "statistics", "noise"), terms.tolist(), strict=True):
                 server.record(f"generator_{name}", term)
             self.task = server.task + 1
             self.frozen = server.parameters, server.buffers, server.integers
             weights = generator.weights()
             self.generator = weights.parameters, weights.buffers, weights.integers
+
+        def _show(self, server: Server, generator: FlatModel, teacher: nn.Module, known: Tensor) -> None:
+            """Record a picture of generated images, in the order of the classes that the frozen model gives them."""
+            noise = (SHOWN, self.method.latent)
+            generator.module.eval()
+            with server.rng_scope(self.name), torch.no_grad():
+                x = generator(torch.randn(noise, dtype=generator.dtype, device=server.device))
+                labels, order = known[teacher(x).index_select(1, known).argmax(1)].sort(stable=True)
+            server.record_image("generated", to_pixels(x[order], server), [str(label) for label in labels.tolist()])
 
 
 def mask_of(labels: Sequence[int] | set[int], classes: int, device: torch.device) -> Tensor:

@@ -21,6 +21,7 @@ DRAWING = {
 }
 OWN = yaml.safe_load((Path(__file__).parents[2] / "examples" / "own_package" / "run.yaml").read_text())
 SECOND = {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 4, "seed": 1}  # without labels
+IMAGES = {"dataset": {"name": "digits", "train_samples": 80}}
 RUNS: dict[str, dict[str, Any]] = {
     "dropout": {
         "model.dropout": 0.5,
@@ -51,6 +52,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "dann": DRAWING | {"methods": {"dann": {}}},
     "auxiliary networks": DRAWING | {"methods": {"beside:Adversarial": {}, "beside:Flow": {}}},
     "glfc": DRAWING | {"methods": {"glfc": {}}},
+    "mfcl": DRAWING | IMAGES | {"methods": {"mfcl": {"generated": 2, "steps": 2, "latent": 3, "width": 2}}},
+    "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
 }
 ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
@@ -112,6 +115,8 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("auxiliary networks", TWO_EACH, id="networks-two", marks=SOAK),
         pytest.param("heads", AUTO, id="heads-auto", marks=SOAK),
         pytest.param("glfc", TWO_EACH, id="glfc-two", marks=SOAK),
+        pytest.param("mfcl", AUTO, id="mfcl-auto", marks=SOAK),
+        pytest.param("fedcil", TWO_EACH, id="fedcil-two"),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(

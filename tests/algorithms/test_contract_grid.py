@@ -18,6 +18,7 @@ import pytest
 import torch
 from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, sample, write_down_calls
 from costs import cost_of
+from generators import GENERATORS
 
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
@@ -27,8 +28,7 @@ from raysim.system.errors import ConfigError
 
 QUICK = {  # knobs that only make a method cheaper to run
     "re_fed": (("epochs", 2),),
-    "mfcl": (("generated", 2), ("steps", 2), ("batch_size", 3), ("latent", 2), ("width", 2)),
-    "fedcil": (("width", 1), ("noise", 2), ("server_steps", 1), ("server_batch", 3)),
+    **{name: tuple(knobs.items()) for name, knobs in GENERATORS.items()},
 }
 DATA = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 18, "test": 8}  # images, for generators
 BOTH = {"dropout": 0.4, "batch_norm": True}

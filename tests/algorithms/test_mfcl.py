@@ -23,6 +23,7 @@ from raysim.api import BatchStatistics, FlatModel, with_batch_statistics
 from raysim.system.errors import ConfigError
 
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "test": 20}
+BYTES = {"name": "digits", "train_samples": 36}
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 NORMED = {"name": "mlp", "hidden": [5], "batch_norm": True}
 SMALL = {"generated": 3, "steps": 2, "batch_size": 4, "latent": 3, "width": 2}
@@ -251,6 +252,17 @@ def test_the_generator_learns(tiny, simulate):
         for steps in (1, 60)
     )
     assert many["generator_statistics"] < few["generator_statistics"] / 2
+
+
+def test_at_a_tasks_end_there_is_a_picture(tiny, simulate):
+    """Of 64 images as pixels, also where inputs are normalized; the captions are the old classes, in order."""
+    for normalize in ("none", {"mean": [0.2], "std": [3.0]}):
+        run = simulate(tiny(**{**TINY, "dataset": {**BYTES, "normalize": normalize}}, methods={"mfcl": SMALL}))
+        assert [[*r.pictures] for r in run.rounds] == [[], ["generated"], [], []]
+        picture = run.rounds[1].pictures["generated"]
+        assert picture.images.shape == (64, 1, 8, 8)
+        assert {*picture.captions} <= {str(label) for label in run.simulation.federation.tasks[0].classes}
+        assert sorted(picture.captions) == [*picture.captions]
 
 
 def test_what_is_sent_is_known_before(tiny, simulate):

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from generators import GENERATORS, images_for
 from pages import ROOT
 
 from raysim.config import lookup
@@ -19,14 +20,20 @@ def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: 
     """Three clients, all in every round; in a task's second round, as vectors as long as the model per client."""
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     said = LINE.findall(page.partition("## What it sends")[2])
-    knobs = {"epochs": 1} if name == "re_fed" else {}
+    knobs = {"epochs": 1} if name == "re_fed" else GENERATORS.get(name, {})
     second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
-    more = {"dataset__unlabelled": second} if name == "cfed" else {}
+    more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
     if name in ("fot", "icarl", "glfc", "dann"):  # what it sends at a task's end is not as long as the model
         more = {"training__rounds_per_task": 5}
     run = simulate(tiny(methods={name: knobs}, **more))
     model = 3 * run.simulation.model.weights().nbytes
     for row, (up, down) in ((run.rounds[1], said[0]), (run.rounds[3], said[-1])):
         encoded, withheld = 3 * ENCODED.get(name, 0), 3 * WITHHELD.get(name, 0)
-        assert row.bytes_up == int(up) * model + encoded - withheld
-        assert row.bytes_down == int(down) * model - withheld
+        beside = 3 * 4 * (generator_of(run.simulation) + 5 + 1) if name == "fedcil" else 0
+        assert row.bytes_up == int(up) * model + encoded - withheld + beside + (3 * 4 if beside else 0)
+        assert row.bytes_down == int(down) * model - withheld + beside
+
+
+def generator_of(simulation):
+    """The parameters of FedCIL's generator; its second head has 5 weights and a bias, a client's classes 4 bytes."""
+    return len(simulation.server.networks.state()["fedcil.generator"][0])

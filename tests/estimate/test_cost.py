@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 import torch
 from costs import cost_of
+from generators import GENERATORS, images_for
 
 from raysim.algorithms.scaffold import Scaffold
 from raysim.api import ClientHalf, MemoryUse, Method, Term
@@ -33,7 +34,7 @@ UNEVEN = {
     "partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 1},
 }
 WITHOUT_BARRIER = {"fed_a_gem": {"reference": "with_update"}}
-CHEAP = {"re_fed": {"epochs": 1, "importance": "random"}}
+CHEAP = {"re_fed": {"epochs": 1, "importance": "random"}, **GENERATORS}
 SCENARIOS = {
     "two_epochs_of_uneven_clients": UNEVEN | {"training__local_epochs": 2},
     "samples_that_batch_norm_cannot_take": UNEVEN | {"model__batch_norm": True, "memory__capacity": 1},
@@ -89,7 +90,7 @@ def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario):
     sure = {}
     for name in ("", *table("method")):
         methods = knobs(name, SCENARIOS[scenario]) if name else {}
-        config = tiny(seed=5, methods=methods, **SCENARIOS[scenario])
+        config = tiny(seed=5, methods=methods, **SCENARIOS[scenario], **images_for(name))
         try:
             check_methods(config)
         except ConfigError:
@@ -113,8 +114,8 @@ def test_bytes_and_steps_of_these_methods_are_exact(tiny):
     for participation in ({}, {"count": 2}):
         costs = {}
         for name in table("method"):
-            keys = {"alpha": 0.01} if name == "c_flag" else {}
-            more = {"dataset__unlabelled": second} if name == "cfed" else {}
+            keys = {"alpha": 0.01} if name == "c_flag" else GENERATORS.get(name, {})
+            more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
             costs[name] = cost_of(tiny(methods={name: keys}, participation=participation, **more))
         assert {name for name, cost in costs.items() if cost.unsure_steps} == {*CACHING, "cfed"}
         assert not any(cost.unsure_updates for cost in costs.values())

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from generators import GENERATORS, images_for
 
 from raysim.api import ClientHalf, Method
 from raysim.config.lookup import table
@@ -26,7 +27,7 @@ from raysim.system.state import decode, describe_foreign, encode
 EVERY = {"checkpoint": {"every_rounds": 1}, "training__batch_size": 3, "memory": {"capacity": 4}}
 EVERY |= {"logging": {"dispatches": True, "memory": True}}
 TURNS = {"participation": {"count": 2}, "model": {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}}
-QUICK = {"re_fed": {"epochs": 2}}
+QUICK = {"re_fed": {"epochs": 2}, **GENERATORS}
 FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}}
 FEDASYNC = {
     "kind": "asynchronous",
@@ -95,7 +96,7 @@ def assert_same(config):
 @pytest.mark.parametrize("name", [*table("method"), "probes:Noise"])
 def test_every_method_goes_on_as_if_nothing_had_been(tiny, name):
     second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
-    more = {"dataset__unlabelled": second} if name == "cfed" else {}
+    more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
     assert_same(tiny(methods={name: QUICK.get(name, {})}, **EVERY, **TURNS, **more))
 
 

@@ -11,6 +11,10 @@ SECOND: Keys = {
 }
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
+IMAGES: Keys = {"dataset.shape": [1, 8, 8]}  # of a size that generators make
+SMALL_MFCL: Keys = {"generated": 4, "steps": 3, "batch_size": 6, "latent": 4, "width": 4}
+SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
+
 
 def with_fed_a_gem(name: str, **knobs: object) -> Run:
     """Return a method's run beside Fed-A-GEM, class-incremental."""
@@ -89,6 +93,19 @@ ALONE = {
     "heads": Run({**THREE, "training.logits": "task"}),
     "glfc": Run(
         {**alone("glfc", strength=0.4, old_model="previous_task"), **classes(3), "memory.capacity": 14, **BATCH_NORM}
+    ),
+    "mfcl": Run({**alone("mfcl", **SMALL_MFCL), **classes(3), **IMAGES, **BATCH_NORM}),
+    "mfcl, domains, second pass": Run(
+        {**alone("mfcl", **SMALL_MFCL, second_pass=True, divisor=2.0, w_bn=0.0), **THREE, **IMAGES}
+    ),
+    "fedcil": Run({**alone("fedcil", **SMALL_FEDCIL), **classes(3), **IMAGES}),
+    "fedcil, cifar, consistency": Run(
+        {
+            **alone("fedcil", **SMALL_FEDCIL, generator="cifar", consistency_kl=0.5, consistency_ce=0.5, replay=0.3),
+            **THREE,
+            **IMAGES,
+            **BATCH_NORM,
+        }
     ),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),

@@ -1,4 +1,4 @@
-"""An auxiliary-classifier GAN beside a classifier. Odena, Olah and Shlens, ICML 2017, arXiv 1610.09585.
+"""An auxiliary-classifier GAN: a classifier that is also a critic. Odena, Olah and Shlens, ICML 2017, arXiv 1610.09585.
 
 The critic is the model with a second, linear head on the same features, which tells real images from generated ones.
 The generator makes an image of a class from noise. The networks are those of FedCIL's code (Qi et al., ICLR 2023).
@@ -166,7 +166,3 @@ class AsInputs(nn.Module):
         )
         x = x[:, :, top : top + height, left : left + width]
         return ((x + 1) / 2 - self.get_buffer("mean")) / self.get_buffer("std")
-
-    def pixels(self, x: Tensor) -> Tensor:
-        """Return inputs of the model as pixels from 0 to 1."""
-        return (x * self.get_buffer("std") + self.get_buffer("mean")).clamp(0, 1)

@@ -1,4 +1,4 @@
-"""The batches of a local training, for a method whose `train` has a loop of its own."""
+"""The batches of a local training, for methods that override `train`."""
 
 from collections.abc import Iterator
 
