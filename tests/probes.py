@@ -502,6 +502,34 @@ class DrawingInPlans(Drawing):
     Server = _DrawingPlans
 
 
+class _ThreadsServer(ServerHalf):
+    def announce(self, server):
+        server.record("announce", torch.get_num_threads())
+        return None, ()
+
+    def prepare(self, server):
+        server.record("before", torch.get_num_threads())
+        reply = yield Request("threads")
+        server.record("meanwhile", reply["threads"])
+        server.record("after", torch.get_num_threads())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads(Method):
+    """Records the number of torch's threads at the server and, meanwhile, at the clients."""
+
+    replies: ClassVar = {"threads": "mean"}
+    Server = _ThreadsServer
+
+    class Client(ClientHalf):
+        def threads(self, client, message):
+            return {"threads": Term(torch.tensor(float(torch.get_num_threads())))}
+
+        def finish(self, client, delta):
+            client.record("phase", torch.get_num_threads())
+            return delta, {}
+
+
 # methods of which a rehearsal cannot show what a run does
 
 

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
@@ -18,6 +17,7 @@ from raysim.federation.choice import check_chosen
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel, Weights
 from raysim.system import seeding
+from raysim.system.device import choose_device
 from raysim.system.errors import RunError
 from raysim.system.state import Stateful
 
@@ -33,7 +33,7 @@ class Server(Stateful):
         self._config = config
         self._federation = federation
         self.network = network  # an instance of the model, on the CPU; load weights into it before use
-        self.device = torch.device("cpu")  # the device of the auxiliary networks
+        self.device = choose_device(config.resources.server_gpus)  # the device of the auxiliary networks
         self.networks = Networks(config.seed, self.device)  # those that `make` returns
         self.pacer: Callable[[int], Iterator[int]] | None = None  # what `raysim check` replaces the loops of `steps` by
         weights = network.weights()

@@ -125,7 +125,8 @@ class Exchange(Stateful):
         methods = make_methods(config)
         server.local_bytes = unsent_bytes(methods, server.network)
         self.halves = {name: method.Server(name, method) for name, method in methods.items()}
-        self.calls = HookCalls(server.network, Profile(config.logging.profile, server.network.device))
+        profile = Profile(config.logging.profile, server.device)
+        self.calls = HookCalls(server.network, profile, config.resources.server_cpus)
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
@@ -257,7 +258,7 @@ class Exchange(Stateful):
         terms: Mapping[str, Any] | None = None
         while True:
             try:
-                with self.calls.profile.part(f"server: {half.name}.{hook}"):
+                with self.calls.inside(half, hook):
                     yielded = next(plan) if terms is None else plan.send(terms)
                 request = check_request(half, hook, yielded)
             except StopIteration:

@@ -44,6 +44,10 @@ class Cost:
     """The evaluations of all test sets."""
     orders: Counter[int] = field(default_factory=Counter)
     """The orders by the number of clients that each is for."""
+    kinds: Counter[tuple[bool, bool]] = field(default_factory=Counter)
+    """The rounds by whether they are of a later task than the first, and whether they are their task's first."""
+    ends: Counter[bool] = field(default_factory=Counter)
+    """The ends of tasks, by whether it is a later task than the first."""
     up: Counter[str] = field(default_factory=Counter)
     """Bytes by method; "model" is the model and its updates."""
     down: Mapping[str, int] = field(default_factory=dict)
@@ -203,7 +207,9 @@ class Forecast:
         """Carry out what follows a task's last round, and the evaluations."""
         server, every = self._server, self._config.evaluation.every_rounds
         ends_row = server.round in self._federation.availability.rows
+        self.cost.kinds[self._is_later, self._is_first] += 1
         if ends_row:
+            self.cost.ends[self._is_later] += 1
             ends = [done.at_end for done in self._seen if done.is_last and done.is_later == self._is_later]
             for each in self._common(ends):
                 self._send(server.present, each)
@@ -216,10 +222,14 @@ class Forecast:
         """Whether the current round is of a later task than the first."""
         return self._server.progress.task > 0
 
+    @property
+    def _is_first(self) -> bool:
+        """Whether the current round is its task's first."""
+        return self._server.progress.began == self._server.round - 1
+
     def _messages(self) -> Sequence[Messages]:
         """Return the messages of the current round's kind."""
-        first = self._server.progress.began == self._server.round - 1
-        kind = [done for done in self._seen if done.is_first == first and done.is_later == self._is_later]
+        kind = [done for done in self._seen if done.is_first == self._is_first and done.is_later == self._is_later]
         return self._common([done.messages for done in kind])
 
     def _common(self, alike: Sequence[Sequence[Messages]]) -> Sequence[Messages]:

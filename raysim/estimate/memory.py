@@ -72,6 +72,7 @@ class MemoryNeed:
         working: what hosts take more while they compute or evaluate, those that do so at a time.
         gpu: what a host with a share of a GPU has there, without its clients: samples, vectors of the model's length,
             and a batch's activations.
+        server_gpu: what the server's auxiliary networks have of a GPU if it has a share, with a training step.
         clients: what a host holds for each client that it owns.
         savings: returns the bytes that methods would keep less with another hyperparameter, all clients together, by
             KEY=VALUE.
@@ -83,6 +84,7 @@ class MemoryNeed:
     host: int = 0
     working: int = 0
     gpu: int = 0
+    server_gpu: int = 0
     clients: Sequence[int] = ()
     savings: Callable[[], Mapping[str, int]] = dict
     forked: bool = False
@@ -149,7 +151,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     vector, kind = model.weights().nbytes, choose_memory(config, methods)
     largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
-    of_halves, tables = measure_halves(config, federation, model, batches)
+    of_halves, tables, (serving_networks, beside) = measure_halves(config, federation, model, batches)
     broadcasts = 1 + sum(
         bool(method.replies) for method in methods.values()
     )  # a method's means come back as broadcasts
@@ -174,10 +176,11 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     return replace(
         processes_alone(config),
         data=data,
-        coordinator=serving * vector + imported,
-        host=(2 + broadcasts) * vector + kept + imported,
+        coordinator=serving * vector + imported + serving_networks,
+        host=(2 + broadcasts) * vector + kept + imported + beside,
         working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
-        gpu=data + (2 + broadcasts + working) * vector + on_gpu + int(tables.max()),
+        gpu=data + (2 + broadcasts + working) * vector + on_gpu + int(tables.max()) + beside,
+        server_gpu=serving_networks,
         clients=[
             int(own)
             + kept_steps
@@ -197,7 +200,7 @@ def _savings(config: Config, federation: Federation, model: FlatModel, batches: 
         for knob, value in method.frugal.items():
             if getattr(method, knob) != value:
                 frugal = {**config.methods, key: {**config.methods[key], knob: value}}
-                less, _ = measure_halves(config.model_copy(update={"methods": frugal}), federation, model, batches)
+                less, *_ = measure_halves(config.model_copy(update={"methods": frugal}), federation, model, batches)
                 savings[f"methods.{name}.{knob}={value}"] = kept - int(less.sum())
     return {setting: nbytes for setting, nbytes in savings.items() if nbytes > 0}
 

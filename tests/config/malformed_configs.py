@@ -288,6 +288,9 @@ ON_THE_COMMAND_LINE = [
     (["memory.capacity=0"], "memory.capacity=0: found 0, allowed: a whole number >= 1"),
     (["resources.gpus_per_actor=1.5"], ("resources.gpus_per_actor=1.5: found 1.5, allowed: a number from 0 to 1, or a "
      "whole number")),
+    (["resources.server_gpus=1.5"], ("resources.server_gpus=1.5: found 1.5, allowed: a number from 0 to 1, or a whole "
+     "number")),
+    (["resources.server_cpus=0.5"], "resources.server_cpus=0.5: found 0.5, allowed: a whole number >= 0"),
     (["resources.cpus_per_actor=atuo"], ("resources.cpus_per_actor=atuo: found 'atuo', allowed: auto or a number > 0; "
      "did you mean 'auto'?")),
     (["resources.clients_per_actor=0"], "resources.clients_per_actor=0: found 0, allowed: auto or a whole number >= 1"),

@@ -88,6 +88,8 @@ DEFAULTS: dict[str, object] = {
     "resources": {
         "cpus_per_actor": "auto",
         "gpus_per_actor": 0.0,
+        "server_gpus": 0.0,
+        "server_cpus": 0,
         "clients_per_actor": 1,
         "custom": {},
         "placement": "spread",

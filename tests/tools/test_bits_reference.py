@@ -20,7 +20,7 @@ NO_BITS = {  # where a run's files and processes are; or what needs a cluster or
     *("name", "dataset.download", "logging", "checkpoint.keep", "checkpoint.tries"),
     *("resources.address", "resources.cpus_per_actor", "resources.custom", "resources.dashboard"),
     *("resources.cuda_graphs", "resources.deterministic", "resources.gpus_per_actor", "resources.placement"),
-    *("resources.memory", "resources.patience"),
+    *("resources.memory", "resources.patience", "resources.server_cpus", "resources.server_gpus"),
     *("dataset.image", "dataset.client"),  # of hugging_face
     *("callbacks.mlflow.uri", "callbacks.mlflow.experiment", "callbacks.wandb.project", "callbacks.wandb.mode"),
 }
