@@ -90,6 +90,8 @@ class Model(NamedComponent):
     """The start of the names of the parameters that the file has, such as "vit.", which its own names lack."""
     freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()
     """Patterns for the names of parameters that are not trained and not sent. Their BatchNorm keeps its statistics."""
+    local: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "*.bn1.*"')] = ()
+    """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
 
 
 def _spell_out(value: object) -> object:

@@ -98,6 +98,8 @@ def _rules(config: Config) -> Rules:
     yield resources.cuda_graphs and config.training.precision != "full", "training.precision", in_full
     one_pass = "false with training.logits=task on new domains: a graph is of one task's head"
     yield resources.cuda_graphs and config.heads > 1, "resources.cuda_graphs", one_pass
+    scaled = "false with training.lr_scales, which makes an optimizer for each part of the model"
+    yield bool(config.training.lr_scales) and config.training.keep_optimizer, "training.keep_optimizer", scaled
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 

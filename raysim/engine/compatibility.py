@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from raysim.algorithms.parts import local_parameters
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
 from raysim.api.setting import Setting
 from raysim.config import Config
@@ -14,6 +15,7 @@ from raysim.engine.optimizer import sgd, try_optimizer
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
+from raysim.models.freezing import match_names
 from raysim.system.errors import ConfigError, RunError, locate_errors
 from raysim.system.seeding import guard_globals
 
@@ -24,9 +26,11 @@ def make_methods(config: Config) -> dict[str, Method]:
     """Return the config's methods in their order, by name.
 
     The name prefixes the names of the method's terms and ops, and seeds its random generators. A custom method
-    `package.module:name` has the name `name`.
+    `package.module:name` has the name `name`. A separate method keeps the parameters of `model.local`.
     """
     methods: dict[str, Method] = {}
+    if config.model.local:
+        methods[local_parameters.NAME] = local_parameters.LocalParameters(patterns=config.model.local)
     for key, hyperparameters in config.methods.items():
         name = key.rpartition(":")[2]
         method: Method = resolve("method", key)(**hyperparameters)
@@ -93,8 +97,10 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     """Check that the methods can run with this model and number of classes.
 
     Raises:
-        ConfigError: a method cannot run with the model, or a memory is too small for one sample of each class.
+        ConfigError: a method cannot run with the model. Also if a memory is too small for one sample of each class, or
+            if a pattern of training.lr_scales matches no parameter.
     """
+    match_names([*model.layout], [*config.training.lr_scales], "training.lr_scales")
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     for name, method in methods.items():
@@ -211,7 +217,8 @@ def _has_plain_sgd(config: Config) -> bool:
 
 def _has_sgd_without(config: Config, *keys: str) -> bool:
     optimizer = config.training.optimizer
-    return optimizer.function() is sgd and not any(optimizer.keys()[key] for key in keys)
+    one_rate = not config.training.lr_scales
+    return one_rate and optimizer.function() is sgd and not any(optimizer.keys()[key] for key in keys)
 
 
 _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
@@ -221,13 +228,14 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "plain_sgd": (
         _has_plain_sgd,
-        "needs plain SGD; set training.optimizer={name: sgd, momentum: 0, weight_decay: 0}",
+        "needs plain SGD; set training.optimizer={name: sgd, momentum: 0, weight_decay: 0}, without training.lr_scales",
     ),
     "undecayed_sgd": (
         lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
         (
-            "needs updates that are linear combinations of the gradients: SGD without weight decay or kept state; set "
-            "training.optimizer={name: sgd, weight_decay: 0} and training.keep_optimizer=false"
+            "needs updates that are linear combinations of the gradients: SGD without weight decay or kept state; "
+            "set training.optimizer={name: sgd, weight_decay: 0} and training.keep_optimizer=false, without "
+            "training.lr_scales"
         ),
     ),
     "unclipped": (

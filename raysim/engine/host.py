@@ -30,7 +30,7 @@ from raysim.models.flat import FlatModel, Weights
 from raysim.models.graphs import Graphs
 from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
-from raysim.models.task_heads import select_head
+from raysim.models.task_heads import is_task_aware, select_head, tell_task
 from raysim.system.custom_code import is_own
 from raysim.system.device import to_device
 from raysim.system.errors import RunError, describe_error, locate_errors
@@ -65,7 +65,8 @@ class ClientHost:
         self.seconds: dict[int, float] = {}  # client of the last order -> the seconds that this client took
         self._custom_code = hook_checks.describe_custom_code(config, self._methods.values())
         self._logits = config.training.logits
-        self._has_task_heads = config.heads > 1
+        self._depends_on_task = config.heads > 1 or is_task_aware(module)
+        self._knows_task = config.scenario.windows is None
         self._top_k = config.evaluation.top_k
         self._samples = federation.source("train", device)
         self._test: Source | None = None  # the test split, once it is needed
@@ -103,9 +104,8 @@ class ClientHost:
             for number in order.clients:
                 began = time.perf_counter()
                 self.model.load(self.broadcasts["model"].value)
-                if self._has_task_heads:
-                    stream, window = self.clients[number].stream, order.round_info_of(number).window
-                    select_head(self.model.module, stream.tasks_in(window, window + 1)[0])
+                if self._depends_on_task:
+                    self._tell_task(self.clients[number].stream, order.round_info_of(number).window)
                 with locate_errors(f"client {number}, round {order.round_info.round}"):
                     self.serve(self.clients[number], order, reply)
                 self.seconds[number] = time.perf_counter() - began
@@ -196,6 +196,12 @@ class ClientHost:
         if self._test is None:
             self._test = self.federation.source("test", self.model.device)
         return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
+
+    def _tell_task(self, stream: Stream, window: int) -> None:
+        """Tell the model the task of a window, and select its head."""
+        task, so_far = stream.tasks_in(window, window + 1)[0], stream.tasks_in(0, window + 1)[-1] + 1
+        select_head(self.model.module, task)
+        tell_task(self.model.module, *((task, so_far) if self._knows_task else (None, len(self.federation.tasks))))
 
     def _kept_out(self, stream: Stream, window: int) -> Tensor | None:
         """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""

@@ -15,7 +15,7 @@ from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_batch, check_batches, check_outputs, check_positions, check_shape
-from raysim.engine.optimizer import make_optimizer
+from raysim.engine.optimizer import ScaledOptimizer, make_optimizer
 from raysim.federation.targets import refuse_infinite
 from raysim.models.inputs import as_input
 from raysim.system.custom_code import is_own
@@ -128,6 +128,8 @@ class LocalLoop:
         training = client.shared.training
         self.client = client
         self.optimizer = make_optimizer(training.optimizer)
+        if training.lr_scales:
+            self.optimizer = ScaledOptimizer(training.optimizer, client.model.layout, training.lr_scales)
         self.keeps_optimizer = training.keep_optimizer
         if self.keeps_optimizer:
             vars(self.optimizer).update(client.optimizer)

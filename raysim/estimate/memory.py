@@ -196,7 +196,10 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
 def _savings(config: Config, federation: Federation, model: FlatModel, batches: Ints, kept: int) -> Mapping[str, int]:
     """Return the bytes that methods would keep less of what is kept, by the hyperparameter that does so."""
     savings: dict[str, int] = {}
-    for key, (name, method) in zip(config.methods, make_methods(config).items(), strict=True):
+    methods = make_methods(config)
+    for key in config.methods:
+        name = key.rpartition(":")[2]
+        method = methods[name]
         for knob, value in method.frugal.items():
             if getattr(method, knob) != value:
                 frugal = {**config.methods, key: {**config.methods[key], knob: value}}

@@ -41,8 +41,8 @@ class Pace:
 
     Seconds that pass in addition: of a round, with --local and on Ray, and of a call to a host there.
 
-    Seconds of the server halves: `serving` of a round of each kind of `Cost.kinds`, `ending` of `end_task` by whether
-    it is of a later task than the first.
+    Seconds of the server halves: `serving` of a round of each kind of `Cost.kinds`, `ending` of `end_task` of each kind
+    of `Cost.ends`.
     """
 
     step: float
@@ -52,19 +52,20 @@ class Pace:
     round_on_ray: float
     call: float
     serving: Mapping[tuple[bool, bool], float] = field(default_factory=dict)
-    ending: Mapping[bool, float] = field(default_factory=dict)
+    ending: Mapping[tuple[bool, bool], float] = field(default_factory=dict)
 
     def seconds_of_server(self, cost: Cost) -> tuple[float, float]:
         """Return the seconds of the server halves in all rounds, and in `end_task` of all tasks.
 
-        A kind that the rehearsal lacks is like the last seen one of first or of other rounds of a task.
+        A kind that the rehearsal lacks is like one of the first task, or like the end of a task before the last one.
         """
         rounds = sum(
             count * self.serving.get((later, first), self.serving.get((False, first), 0.0))
             for (later, first), count in cost.kinds.items()
         )
-        ends = sum(count * self.ending.get(later, self.ending.get(False, 0.0)) for later, count in cost.ends.items())
-        return rounds, ends
+        like = [kind for kind in ((True, False), (False, False), (False, True)) if kind in self.ending][:1]
+        usual = self.ending[like[0]] if like else 0.0
+        return rounds, sum(count * self.ending.get(kind, usual) for kind, count in cost.ends.items())
 
 
 def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
@@ -82,7 +83,7 @@ def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
     slowness = _seconds_of_reference() / REFERENCE
     round_here, round_on_ray, call = (slowness * seconds for seconds in (ROUND, ROUND_ON_RAY, CALL))
     serving = {(done.is_later, done.is_first): done.serving for done in seen}
-    ending = {done.is_later: done.ending for done in seen if done.is_last}
+    ending = {(done.is_later, done.is_final): done.ending for done in seen if done.is_last}
     return Pace(min(first, later), beginning, sample, round_here, round_on_ray, call, serving, ending)
 
 

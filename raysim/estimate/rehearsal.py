@@ -76,6 +76,8 @@ class Round:
     is_first: bool
     """Whether it is its task's first round."""
     is_last: bool
+    is_final: bool = False
+    """Whether it is the run's last round, after which methods may omit what serves the next task."""
     messages: list[Messages] = field(default_factory=list)
     """Of all orders, in turn."""
     at_end: list[Messages] = field(default_factory=list)
@@ -149,6 +151,7 @@ def _carry_out(simulation: Simulation, runner: "Watcher", loops: ServerLoops, cl
     server.begin_round()
     progress, ends = server.progress, server.round in simulation.federation.availability.rows
     seen = Round(progress.task > 0, progress.began == server.round - 1, ends)
+    seen.is_final = server.round == simulation.federation.availability.rounds
     runner.round, runner.messages = seen, seen.messages
     simulation.schedule.update()
     hooks = _of_server(profile)

@@ -9,6 +9,7 @@ MODELS = {
     "critic": "raysim.models.critic:critic",
     "bag_of_embeddings": "raysim.models.bag_of_embeddings:bag_of_embeddings",
     "transformer": "raysim.models.transformer:transformer",
+    "vit": "raysim.models.vit:vit",
     "torchvision": "raysim.models.torchvision_network:torchvision_network",
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.

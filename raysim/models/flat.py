@@ -30,6 +30,8 @@ class Weights:
     integers: Tensor
     local_bytes: int = field(default=0, kw_only=True)
     """The bytes that stay at the clients and are not sent."""
+    frozen: Mapping[str, Tensor] = field(default_factory=dict, kw_only=True)
+    """Values of frozen parameters by name, in place of the model's, for `ServerHalf.evaluated`."""
 
     @property
     def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,6 +92,7 @@ class FlatModel:
                 allowed = f"{self.dtype}, torch.int64, or torch.bool for constants"
                 raise ConfigError(f"model: the buffer {name} is {buffer.dtype}, allowed: {allowed}")
         self._trained = list(trained.values())
+        self._replaced: dict[str, Tensor] = {}  # the frozen parameters in place of which others are used
         self.layout = {name: p.shape for name, p in trained.items()}
         self.parameters = _concatenate(trained.values(), self.dtype, device)
         self.gradient = torch.zeros_like(self.parameters)
@@ -121,6 +124,16 @@ class FlatModel:
     def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
         """The parameters, float buffers and integer buffers."""
         return self.parameters, self.buffers, self.integers
+
+    @property
+    def frozen(self) -> dict[str, Tensor]:
+        """The frozen parameters by name. Read only."""
+        return {name: p.data for name, p in self.module.named_parameters() if not p.requires_grad}
+
+    @property
+    def layouts(self) -> tuple[Mapping[str, torch.Size], ...]:
+        """The shapes by name in the parameters, the float buffers and the integer buffers."""
+        return self.layout, self._buffer_layout, self._integer_layout
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """Return views of a vector [P] by parameter name, in the parameters' shapes, for methods that work by layer."""
@@ -226,6 +239,16 @@ class FlatModel:
         self.parameters.copy_(weights.parameters)
         self.buffers.copy_(weights.buffers)
         self.integers.copy_(weights.integers)
+        if self._replaced or weights.frozen:
+            self._replace_frozen(weights.frozen)
+
+    def _replace_frozen(self, values: Mapping[str, Tensor]) -> None:
+        """Use these values of frozen parameters, until other weights are loaded."""
+        for name, original in self._replaced.items():
+            self.module.get_parameter(name).data = original
+        self._replaced = {name: self.module.get_parameter(name).data for name in values}
+        for name, value in values.items():
+            self.module.get_parameter(name).data = value.to(self._replaced[name])
 
     def copy(self) -> Weights:
         """Return a copy of the weights on their device."""

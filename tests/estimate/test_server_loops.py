@@ -138,28 +138,29 @@ def test_a_rehearsal_has_the_seconds_of_the_servers_hooks(tiny):
     seen = seen_of(tiny(methods={f"{__name__}:Generating": {}}), [2, 2]).rounds
     assert [done.serving for done in seen] == [7] * 4
     assert [done.ending for done in seen] == [0, 100, 0, 103]
+    assert [done.is_final for done in seen] == [False, False, False, True]
     assert [done.seconds for done in seen] == [20, 2020, 20, 2020]
     assert NOW[0] == 4 * 27 + 2 * (2 * 2 + 2000) + 3
 
 
 def test_the_seconds_of_kinds_are_those_of_a_run():
-    """4 tasks of 5 rounds: 1 + 4 rounds of the first task, 3 + 12 of later ones; 1 + 3 ends."""
+    """4 tasks of 5 rounds: 1 + 4 rounds of the first task, 3 + 12 of later ones; 1 + 2 ends, and the run's."""
     cost = Cost(20)
     cost.kinds = Counter({(False, True): 1, (False, False): 4, (True, True): 3, (True, False): 12})
-    cost.ends = Counter({False: 1, True: 3})
+    cost.ends = Counter({(False, False): 1, (True, False): 2, (True, True): 1})
     pace = Pace(1, 0, 0, 0, 0, 0)
     assert pace.seconds_of_server(cost) == (0, 0)
     serving = {(False, True): 1.0, (False, False): 2.0, (True, True): 3.0, (True, False): 4.0}
-    measured = replace(pace, serving=serving, ending={False: 5.0, True: 6.0})
-    assert measured.seconds_of_server(cost) == (1 + 8 + 9 + 48, 5 + 18)
-    only_first = replace(pace, serving={(False, True): 1.0, (False, False): 2.0}, ending={False: 5.0})
+    measured = replace(pace, serving=serving, ending={(False, False): 5.0, (True, False): 6.0, (True, True): 0.5})
+    assert measured.seconds_of_server(cost) == (1 + 8 + 9 + 48, 5 + 12 + 0.5)
+    only_first = replace(pace, serving={(False, True): 1.0, (False, False): 2.0}, ending={(False, False): 5.0})
     assert only_first.seconds_of_server(cost) == (1 + 8 + 3 + 24, 20)
 
 
 def test_the_kinds_of_rounds_are_counted(tiny):
     found = cost_of(tiny(scenario__tasks=3, training__rounds_per_task=4))
     assert found.kinds == {(False, True): 1, (False, False): 3, (True, True): 2, (True, False): 6}
-    assert found.ends == {False: 1, True: 2}
+    assert found.ends == {(False, False): 1, (True, False): 1, (True, True): 1}
 
 
 def test_networks_of_the_server_count_with_gradient_and_moments(tiny):

@@ -47,12 +47,12 @@ def test_the_servers_part_of_the_time_is_said(check, monkeypatch):
     """4 rounds of half a second and 2 ends of 3 minutes: 362 s, beside the 41.5 s on Ray or 68 s in one process."""
     assert "server" not in check()
     kinds = dict.fromkeys([(False, True), (False, False), (True, True), (True, False)], 0.5)
-    measured = Pace(1.0, 2.0, 0.1, 0.5, 1.0, 0.25, kinds, {False: 180.0, True: 180.0})
+    measured = Pace(1.0, 2.0, 0.1, 0.5, 1.0, 0.25, kinds, {(False, False): 180.0, (True, True): 180.0})
     monkeypatch.setattr(checking, "pace", lambda *_: measured)
     said = check()
     assert said["time"].startswith("about 6.7 min plus startup, 2 hosts at a time, or 7.2 min with --local: ")
     assert said["server"] == "about 6.0 min of 6.7 min: 2 times 3.0 min at tasks' ends"
-    monkeypatch.setattr(checking, "pace", lambda *_: replace(measured, ending={False: 1.5, True: 0.5}))
+    monkeypatch.setattr(checking, "pace", lambda *_: replace(measured, ending={(False, False): 1.5, (True, True): 0.5}))
     assert check()["server"] == "about 4.0 s of 45.5 s: 4 times 0.5 s in rounds, 2 times 1.0 s at tasks' ends"
     said = check(resources={"address": NOBODY})
     assert said["time"].startswith("about 70.0 s of one core like this one")
