@@ -40,6 +40,8 @@ CLASSES = {
     "cfed",
     "icarl",
     "glfc",
+    "target",
+    "lander",
     "mfcl",
     "fedcil",
 }  # which distil logits of classes, or keep samples by class
