@@ -163,14 +163,12 @@ class Client(Stateful):
 
     @property
     def unlabelled(self) -> Tensor:
-        """This client's rows (int64 [n]) of `dataset.unlabelled`."""
-        return torch.from_numpy(self.shared.parts[self.id].astype(np.int64))
+        """The positions (int64 [n]) of this client's part of `dataset.unlabelled`; or see `dataset.label_rate`."""
+        return self.shared.unlabelled_in(self.id, self.window)
 
-    def show_unlabelled(self, rows: Tensor) -> Tensor:
-        """Return these rows of `dataset.unlabelled`: x [n, ...] in the model's dtype, unaugmented."""
-        assert self.shared.unlabelled is not None
-        x = self.shared.unlabelled.fetch(to_device(rows, self.model.device), 0)
-        return as_input(x, self.model.dtype)
+    def show_unlabelled(self, positions: Tensor) -> Tensor:
+        """Return the samples without labels at these positions: x [n, ...] in the model's dtype, unaugmented."""
+        return as_input(self.shared.fetch_unlabelled(self.id, positions), self.model.dtype)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:
         """Divide an epoch into batches, as slices.

@@ -68,6 +68,7 @@ def _rules(config: Config) -> Rules:
             of_tests_only = isinstance(scenario, DomainIncremental) and config.domains is None
             tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
             yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
+            yield config.dataset.label_rate is not None, "dataset.label_rate", f"null {why}"
     if scenario.blur:
         yield scenario.tasks == 1, "scenario.blur", "0.0 with scenario.tasks=1, which has no neighbors"
         own_heads = "all with scenario.blur, where a client has samples of several domains at a time"

@@ -251,8 +251,8 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "distills an earlier model, but training.logits=task adds a new head per domain; set training.logits=all",
     ),
     "unlabelled": (
-        lambda config: config.dataset.unlabelled is not None,
-        "learns from a second dataset without labels; set dataset.unlabelled={name: ...}",
+        lambda config: config.dataset.unlabelled is not None or config.dataset.label_rate is not None,
+        "learns from samples without labels; set dataset.unlabelled={name: ...} or dataset.label_rate",
     ),
     "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {TASK_ENDS}"),
     "server_boundaries": (

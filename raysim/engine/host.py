@@ -85,8 +85,8 @@ class ClientHost:
             deterministic=config.resources.deterministic,
             classes=federation.classes,
             kept_out=self._kept_out,
-            unlabelled=federation.unlabelled_source(device),
-            parts=() if federation.unlabelled is None else federation.unlabelled.parts,
+            unlabelled=federation.unlabelled_source(self._samples),
+            unlabelled_streams=() if federation.unlabelled is None else federation.unlabelled.streams,
             objective=federation.objective,
         )
         self.clients = {number: self.make_client(number) for number in clients}

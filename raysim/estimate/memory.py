@@ -162,8 +162,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     kept = min(training, KEPT_BYTES)
     on_gpu = training + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(training, evaluating)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
-    second = [] if federation.unlabelled is None else [federation.unlabelled.split]
-    data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, *second))
+    second = None if federation.unlabelled is None else federation.unlabelled.split
+    data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, second) if part is not None)
     terms = [sum(how != "by_client" for how in method.replies.values()) for method in methods.values()]
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
     keeps, takes = vectors_of(config.training.optimizer)

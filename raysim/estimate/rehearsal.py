@@ -245,7 +245,8 @@ def in_small(
     known = config.scenario.windows is None  # whether clients and the server know where tasks end
     stream = Stream(samples, tasks, stages=None if known else [0])
     if unlabelled is not None:
-        unlabelled = replace(unlabelled, parts=[np.resize(unlabelled.parts[0], rows)])
+        second = [] if unlabelled.split is None else [np.resize(np.concatenate(unlabelled.streams[0].rows), rows)]
+        unlabelled = replace(unlabelled, streams=[Stream(second) if second else stream])
     training = {
         "rounds_per_task": rounds[0],
         "local_epochs": 1 if config.training.local_epochs else None,

@@ -74,6 +74,9 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
+    if config.dataset.label_rate is not None and federation.unlabelled is not None:
+        known, others = (sum(map(len, streams)) for streams in (federation.streams, federation.unlabelled.streams))
+        yield "labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}"
     try:
         cost = foresee(config, federation, model)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from raysim.config import Config
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics
-from raysim.models.inputs import two_samples
+from raysim.models.inputs import Ids, two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights
@@ -18,23 +18,29 @@ from raysim.system.errors import ConfigError, describe_error
 
 
 def build_model(
-    config: Config, shape: tuple[int, ...], classes: int, vocabulary: int | None = None, *, new_head: bool = True
+    config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids = None, *, new_head: bool = True
 ) -> nn.Module:
     """Build the module for samples of `shape` with the run's initial weights. torch's generators are unchanged.
 
-    If samples are ids below `vocabulary`, an unset model key `vocabulary` gets this number. If a file of weights
+    If samples are ids below `vocabulary`, an unset model key `vocabulary` gets this number. If it is a tuple, samples
+    are rows of a table, and an unset key `categories` gets these numbers. If a file of weights
     (model.weights) is for other classes and `new_head` is true, the head keeps its initial weights.
 
     Raises:
         ConfigError: the model's function failed or did not return a module, or the file of weights does not fit.
     """
-    spec = config.model
+    spec, keys = config.model, config.model.keys()
+    if isinstance(vocabulary, tuple) and "categories" not in keys:
+        raise ConfigError(
+            f"model.name: found {spec.name} for a table with categories, allowed: table_mlp, or your own with a key "
+            "categories; without categories, list these columns in dataset.ignore"
+        )
     with seeding.torch_restored():
         seeding.seed_torch(config.seed, "initial weights")
         try:
-            keys = spec.keys()
-            if keys.get("vocabulary", 0) is None:
-                keys["vocabulary"] = vocabulary
+            numbers_of_ids = "categories" if isinstance(vocabulary, tuple) else "vocabulary"
+            if keys.get(numbers_of_ids, 0) is None:
+                keys[numbers_of_ids] = vocabulary
             module = spec.function()(shape, classes, **keys)
         except ConfigError:
             raise
@@ -56,7 +62,7 @@ def build_model(
 
 
 def check_model(
-    config: Config, shape: tuple[int, ...], classes: int, vocabulary: int | None = None, *, new_head: bool = True
+    config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids = None, *, new_head: bool = True
 ) -> FlatModel:
     """Build the model and try it on two samples, so that an unsuitable one is refused before a run starts.
 
@@ -73,7 +79,7 @@ def check_model(
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             logits = model(x)
     except (Exception, SystemExit) as error:
-        ids = f", ids (int64) from 0 to {vocabulary - 1:,}" if vocabulary else ""
+        ids = f", ids (int64) from 0 to {vocabulary - 1:,}" if isinstance(vocabulary, int) else ""
         raise ConfigError(
             f"model.name: {config.model.name} cannot take samples of shape {shape}{ids}: {describe_error(error)}; "
             "choose a model that fits the dataset"
@@ -86,7 +92,7 @@ def check_model(
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
-    model.head = find_head(model.module, x)
+    model.head, model.shape = find_head(model.module, x), tuple(shape)
     return model
 
 

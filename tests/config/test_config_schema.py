@@ -38,6 +38,7 @@ DEFAULTS: dict[str, object] = {
         "normalize": "none",
         "augment": [],
         "unlabelled": None,
+        "label_rate": None,
     },
     "scenario": {
         "kind": "domain_incremental",
