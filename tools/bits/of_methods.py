@@ -21,7 +21,6 @@ LANDER: Keys = {
 }  # fmt: skip
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
-IMAGES: Keys = {"dataset.shape": [1, 8, 8]}  # of a size that generators make
 SMALL_MFCL: Keys = {"w_kd": 2.0, "generated": 4, "steps": 3, "batch_size": 6, "latent": 4, "width": 4}
 SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
 
