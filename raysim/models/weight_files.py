@@ -1,4 +1,4 @@
-"""Load a model's initial weights from a file that torch.save wrote."""
+"""Load a model's initial weights from a file that torch.save wrote, or from a file in the format safetensors."""
 
 import os
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from raysim.config.error_text import shorten
 from raysim.models.layers import find_head
+from raysim.models.safetensors_file import read_safetensors
 from raysim.models.vit import VisionTransformer
 from raysim.models.weight_layouts import fit_weights
 from raysim.system.errors import ConfigError, describe_error
@@ -71,6 +72,11 @@ def _read(path: Path) -> dict[str, Tensor]:
     if not os.path.isfile(path):  # Path.is_file raises an error for an invalid path
         raise ConfigError(f"model.weights: there is no file {shorten(str(path))}")
     allowed = "allowed: a state_dict that torch.save wrote"
+    if path.suffix == ".safetensors":
+        try:
+            return read_safetensors(path)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"model.weights: {path} cannot be read: {describe_error(error)}") from error
     try:
         state = torch.load(path, map_location="cpu", mmap=is_zipfile(path), weights_only=True)
     except PermissionError as error:
