@@ -7,6 +7,7 @@ MODELS = {
     "mlp": "raysim.models.mlp:mlp",
     "resnet18": "raysim.models.resnet18:resnet18",
     "bag_of_embeddings": "raysim.models.bag_of_embeddings:bag_of_embeddings",
+    "tiny_yolo": "raysim.models.tiny_yolo:tiny_yolo",
     "transformer": "raysim.models.transformer:transformer",
     "torchvision": "raysim.models.torchvision_network:torchvision_network",
 }
