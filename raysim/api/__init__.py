@@ -47,17 +47,20 @@ Words and shapes:
 
 from raysim.api.client import Client
 from raysim.api.encoded import Encoded
+from raysim.api.local_optimizer import LocalAdam, LocalOptimizer, LocalSgd
 from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Terms
 from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf
 from raysim.api.server import Server
 from raysim.api.setting import Setting
 from raysim.api.step import Step
 from raysim.memory import Entries, MemoryUse
+from raysim.models.batch_statistics import BatchStatistics, with_batch_statistics
 from raysim.models.flat import FlatModel, Weights
 from raysim.system.device import to_device
 from raysim.system.errors import Diverged, RunError
 
 __all__ = [
+    "BatchStatistics",
     "Broadcast",
     "Client",
     "ClientHalf",
@@ -66,6 +69,9 @@ __all__ = [
     "Encoded",
     "Entries",
     "FlatModel",
+    "LocalAdam",
+    "LocalOptimizer",
+    "LocalSgd",
     "MemoryUse",
     "Method",
     "Need",
@@ -81,4 +87,5 @@ __all__ = [
     "Terms",
     "Weights",
     "to_device",
+    "with_batch_statistics",
 ]

@@ -1,5 +1,6 @@
 """A client as a method sees it: its data, its memory, the current model, and its random generators."""
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raysim.api.local_optimizer import LocalOptimizer
 from raysim.api.messages import Delta
+from raysim.api.networks import Build, flatten, initial, load
 from raysim.api.shared import Shared
 from raysim.data.pixels import Source
 from raysim.federation.stream import Stream
@@ -43,6 +46,8 @@ class Client(Stateful):
         self.trained = 0  # the number of samples in an epoch of this phase
         self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
         self.records: dict[str, Tensor | float] = {}  # name -> the value passed to `record` in this phase
+        self.networks: dict[str, tuple[Tensor, ...]] = {}  # the vectors of the client's auxiliary networks
+        self._made: dict[str, FlatModel] = {}  # the networks of this phase or exchange
         self._streams = seeding.Streams(shared.seed, number, 0, 0)
         self._kept_out: Tensor | None = None
         self._received: Tensor | None = None
@@ -111,6 +116,32 @@ class Client(Stateful):
         None copies the current weights. You may move, convert and train the copy; `model.module` must stay as it is.
         """
         return self.model.network_at(weights or self.model.copy())
+
+    def make(self, name: str, build: Build, weights: Weights | None = None) -> FlatModel:
+        """Return the auxiliary network of this name. Later calls in the phase return the same one.
+
+        It begins each phase and exchange in training mode, with `weights`. None are the client's own: those that the
+        last phase ended with, or initial weights that are the same at the server and all clients.
+
+        Raises:
+            RunError: `build` does not return a network with trainable parameters of one dtype, or the weights differ.
+        """
+        if name not in self._made:
+            built = self.shared.networks
+            if name not in built:
+                built[name] = initial(self.shared.seed, name, build)
+            self._made[name] = network = flatten(name, copy.deepcopy(built[name]), self.model.device)
+            if weights is None:
+                load(name, network, self.networks.get(name, network.vectors))
+                self.networks[name] = network.vectors
+            else:
+                load(name, network, weights)
+        return self._made[name]
+
+    def new_optimizer(self) -> LocalOptimizer:
+        """Return a new optimizer of the config's kind, for the vectors of an auxiliary network."""
+        optimizer: LocalOptimizer = self.shared.training.optimizer.with_keys()()
+        return optimizer
 
     @property
     def unlabelled(self) -> Tensor:

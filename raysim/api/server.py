@@ -1,14 +1,17 @@
 """The server as a method sees it: the global model, the present clients, and the round's cohort."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
+from raysim.api.networks import Build, Networks, load
 from raysim.config import Config
+from raysim.config.component_blocks import ChannelStatistics
 from raysim.federation.availability import Progress
 from raysim.federation.choice import check_chosen
 from raysim.federation.federation import Federation
@@ -21,12 +24,17 @@ from raysim.system.state import Stateful
 class Server(Stateful):
     """The server's state, which server halves read and change."""
 
-    transient: ClassVar = frozenset({"network", "records", "local_bytes", "_config", "_federation", "_streams"})
+    transient: ClassVar = frozenset(
+        {"network", "device", "records", "local_bytes", "pacer", "_config", "_federation", "_streams"}
+    )
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
         self._config = config
         self._federation = federation
         self.network = network  # an instance of the model, on the CPU; load weights into it before use
+        self.device = torch.device("cpu")  # the device of the auxiliary networks
+        self.networks = Networks(config.seed, self.device)  # those that `make` returns
+        self.pacer: Callable[[int], Iterator[int]] | None = None  # what `raysim check` replaces the loops of `steps` by
         weights = network.weights()
         # The global model, on the CPU: parameters [P] and float buffers [B] in its dtype, integer buffers [I].
         self.parameters, self.buffers, self.integers = weights.parameters, weights.buffers, weights.integers
@@ -43,6 +51,21 @@ class Server(Stateful):
         self.round += 1
         self.records = {}
         self._streams = seeding.Streams(self._config.seed, "server", self.round)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self._federation.shape
+
+    @property
+    def classes(self) -> int:
+        """The number of the model's outputs."""
+        return self._federation.classes
+
+    @property
+    def normalization(self) -> ChannelStatistics | None:
+        """The mean and deviation by channel with which samples are normalized. None if they are not."""
+        return self._federation.normalization
 
     @property
     def task(self) -> int:
@@ -104,11 +127,55 @@ class Server(Stateful):
         return Broadcast("model", self.version, weights)
 
     def network_at(self, weights: Weights | None = None) -> nn.Module:
-        """Return a separate copy of the network with these weights, in evaluation mode.
+        """Return a separate copy of the network with these weights, on `device` and in evaluation mode.
 
         None copies the global model. You may move, convert and train the copy; `network.module` must stay as it is.
         """
-        return self.network.network_at(weights or Weights(self.parameters, self.buffers, self.integers))
+        weights = weights or Weights(self.parameters, self.buffers, self.integers)
+        return self.network.network_at(weights).to(self.device)
+
+    def make(self, name: str, build: Build, *, fresh: bool = False) -> FlatModel:
+        """Return the auxiliary network of this name, such as a generator. The first call builds it.
+
+        It keeps its weights from one round to the next, and in checkpoints. Its initial weights are the same as in
+        `client.make`. With `fresh` it is built again, with weights drawn anew.
+
+        Raises:
+            RunError: `build` does not return a network with trainable parameters of one dtype.
+        """
+        if not fresh:
+            return self.networks.make(name, build)
+        with self.rng_scope(f"network {name}"):
+            return self.networks.renew(name, build)
+
+    def drop(self, name: str) -> None:
+        """Forget the auxiliary network of this name."""
+        self.networks.drop(name)
+
+    def replace_model(self, weights: Weights) -> None:
+        """Replace the global model, in a plan such as `end_task`. Clients receive it with the next message.
+
+        Raises:
+            RunError: the weights are another network's, or not finite.
+        """
+        load("model", self.network, weights)
+        if not all(bool(vector.isfinite().all()) for vector in self.network.vectors):
+            raise RunError(f"server, round {self.round}: found a new model that is not finite, allowed: finite weights")
+        copy = self.network.weights()
+        self.parameters, self.buffers, self.integers = copy.vectors
+        self.version += 1
+
+    def steps(self, count: int) -> Iterator[int]:
+        """Yield 0, 1, ... count - 1, the indices of the steps of a server half's loop. Loops may be nested.
+
+        The steps of the innermost loops are the record `server_steps` of the round. `raysim check` carries out a few
+        steps of each loop, and estimates the seconds of the others.
+        """
+        for index in (self.pacer or range)(count):
+            before = self.records.get("server_steps", 0.0)
+            yield index
+            if self.records.get("server_steps", 0.0) == before:
+                self.records["server_steps"] = before + 1
 
     def sample(self) -> list[int]:
         """Draw this round's participants with the config's sampler.
@@ -146,4 +213,4 @@ class Server(Stateful):
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Record a number of this round in rounds.jsonl and TensorBoard."""
-        self.records[name] = float(value)
+        self.records[name] = float(value.detach() if isinstance(value, Tensor) else value)

@@ -1,11 +1,11 @@
 """State shared by all clients of a process."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
 from raysim.config.experiment import Training
@@ -35,3 +35,5 @@ class Shared:
     parts: Sequence[npt.NDArray[np.int32]] = ()
     """For each client: its rows of `unlabelled`."""
     objective: Objective = CLASSIFICATION
+    networks: dict[str, nn.Module] = field(default_factory=dict)
+    """The auxiliary networks, by name, with their initial weights; see `Client.make`."""

@@ -108,7 +108,7 @@ def _rules_of_the_objective(config: Config) -> Rules:
     if not config.objective.has("classes"):
         why = f"{which}, which has no classes"
         by_class = config.scenario.kind == "class_incremental"
-        yield by_class, "scenario.kind", f"domain_incremental or your own as package.module:name {why}"
+        yield by_class, "scenario.kind", f"domain_incremental, by_column or your own as package.module:name {why}"
         by_label = config.partition.kind in PARTITIONS_BY_LABEL
         yield by_label, "partition.kind", f"iid, quantity or your own as package.module:name {why}"
         policy = config.memory.policy

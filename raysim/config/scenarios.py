@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -22,6 +23,9 @@ ClassLists = Annotated[tuple[ClassList, ...], Field(strict=False)]
 
 
 class _Scenario(Block):
+    by_domain: ClassVar = False  # whether every task has all classes
+    ordered: ClassVar = False  # whether a task's samples arrive in the order of its rows, not at random
+
     kind: str
     tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)]
     """The number of tasks."""
@@ -51,6 +55,8 @@ class _Scenario(Block):
 class DomainIncremental(_Scenario):
     """Every task has all classes, in images that look different."""
 
+    by_domain: ClassVar = True
+
     kind: Literal["domain_incremental"]
     """Tasks differ in what the images look like."""
     shift: Literal["rotation", "permutation"] | Domains = "rotation"
@@ -62,6 +68,41 @@ class DomainIncremental(_Scenario):
         if isinstance(self.shift, Domains) and len(self.shift.domains) != self.tasks:
             words = f"found {self.tasks}, allowed: {len(self.shift.domains)}, one for each of scenario.shift.domains"
             yield Mistake(("tasks",), words)
+
+
+class ByColumn(_Scenario):
+    """Every task is an interval of a column of the data, such as the time."""
+
+    by_domain: ClassVar = True
+    ordered: ClassVar = True
+
+    kind: Literal["by_column"]
+    """Tasks are intervals of a column, ascending. Samples arrive in the order of the column."""
+    column: str
+    """The column: a time stamp, a site, or any number or text that the dataset has for each sample."""
+    cuts: Annotated[
+        tuple[float | str, ...] | None,
+        Field(strict=False),
+        Allowed("null or a list with the value at which each later task begins"),
+    ] = None
+    """The values at which the second and later tasks begin; null makes tasks of equal numbers of training samples, or
+    of equal numbers of values if these are texts."""
+    per: Literal["run", "client"] = "run"
+    """Whether the intervals are the same for all samples (run), or divide the samples of each client id separately
+    (client)."""
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistake of cuts that do not fit the tasks."""
+        cuts = self.cuts
+        if cuts is None:
+            return
+        if self.per == "client":
+            yield Mistake(("cuts",), f"found {show([*cuts])}, allowed: null with scenario.per=client")
+        elif len(cuts) != self.tasks - 1:
+            words = f"found {len(cuts)} values, allowed: {self.tasks - 1}, one less than scenario.tasks ({self.tasks})"
+            yield Mistake(("cuts",), words)
+        elif len({type(cut) for cut in cuts}) > 1 or any(low >= high for low, high in pairwise(cuts)):  # type: ignore
+            yield Mistake(("cuts",), f"found {show([*cuts])}, allowed: all numbers or all texts, ascending")
 
 
 class Repetition(Block):
@@ -145,10 +186,10 @@ def _own_or(value: object, handler: ValidatorFunctionWrapHandler) -> object:
 
 
 if TYPE_CHECKING:
-    Scenario = DomainIncremental | ClassIncremental | OwnScenario
+    Scenario = DomainIncremental | ClassIncremental | ByColumn | OwnScenario
 else:
     Scenario = Annotated[
-        DomainIncremental | ClassIncremental,
+        DomainIncremental | ClassIncremental | ByColumn,
         Field(discriminator="kind"),
         WrapValidator(_own_or),
         SerializeAsAny(),

@@ -226,7 +226,7 @@ class Config(Block):
     @property
     def heads(self) -> int:
         """The number of the model's heads: one for each domain with training.logits=task, else 1."""
-        own = isinstance(self.scenario, DomainIncremental) and self.training.logits == "task"
+        own = self.scenario.by_domain and self.training.logits == "task"
         return self.scenario.tasks if own else 1
 
     @property

@@ -19,7 +19,8 @@ def digits(root: Path, download: bool) -> Dataset:
     """Handwritten digits 8 x 8, 10 classes, 1433 + 364 images, scikit-learn's: no download (Alpaydin 1998).
 
     Gray values 0..16 become round(255 / 16 * value) as uint8. The split is fixed: the 1st, 6th, 11th, ... image of
-    each class, in the file's order, is for testing. The others are for training.
+    each class, in the file's order, is for testing. The others are for training. The column `ink` is an image's mean
+    gray value, from 0 to 1.
     """
     rows = np.loadtxt(DIGITS, delimiter=",")
     x = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
@@ -27,7 +28,9 @@ def digits(root: Path, download: bool) -> Dataset:
     testing = np.zeros(len(y), dtype=bool)
     for label in range(10):
         testing[np.flatnonzero(y == label)[::5]] = True
-    return Dataset(Split(x[~testing], y[~testing]), Split(x[testing], y[testing]), classes=10)
+    ink = rows[:, :-1].mean(1) / 16
+    train, test = (Split(x[part], y[part], columns={"ink": ink[part]}) for part in (~testing, testing))
+    return Dataset(train, test, classes=10)
 
 
 def digit_attributes(root: Path, download: bool) -> Dataset:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,19 @@ class Split:
     """Labels, int64 [N] in 0..classes-1. Other objectives have targets [N, ...]: int64 in 0..classes-1, or float32."""
     clients: Array | None = None
     """The client id of each training sample (a writer, a user), if known: integers or strings [N]."""
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    """What else is known of each sample, such as its time or site: name -> numbers, datetime64 or strings [N].
+
+    Models do not see it. `scenario: by_column` orders samples by it.
+    """
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: Array) -> Split:
         """Return the split with only these rows (numbers or a mask)."""
-        return Split(self.x[rows], self.y[rows], None if self.clients is None else self.clients[rows])
+        clients = None if self.clients is None else self.clients[rows]
+        return Split(self.x[rows], self.y[rows], clients, {name: self.columns[name][rows] for name in self.columns})
 
     @property
     def labelled(self) -> bool:
@@ -72,7 +79,8 @@ class Dataset:
 class Declared:
     """The published contents of a dataset's files: a sample's shape and dtype, and the numbers of samples.
 
-    `clients` is the number of different client ids of the training samples, or 0 without client ids.
+    `clients` is the number of different client ids of the training samples, or 0 without client ids. `columns` has the
+    training and the test samples' values of each column.
     """
 
     shape: tuple[int, ...]
@@ -82,6 +90,7 @@ class Declared:
     dtype: str = "uint8"
     vocabulary: int | None = None
     clients: int = 0
+    columns: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
 
 
 class MissingData(ConfigError):
@@ -95,8 +104,12 @@ class MissingData(ConfigError):
 def stand_in(declared: Declared, name: str) -> Dataset:
     """Return a dataset of this shape and size without values. Classes and clients are of equal size, in turn."""
     train, test = (
-        Split(blank(samples, declared.shape, declared.dtype), np.arange(samples) % declared.classes)
-        for samples in (declared.train, declared.test)
+        Split(
+            blank(samples, declared.shape, declared.dtype),
+            np.arange(samples) % declared.classes,
+            columns={column: values[part] for column, values in declared.columns.items()},
+        )
+        for part, samples in enumerate((declared.train, declared.test))
     )
     if declared.clients:
         train = replace(train, clients=np.arange(declared.train) // declared.classes % declared.clients)

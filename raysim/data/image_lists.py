@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +11,25 @@ import numpy as np
 from annotated_types import Ge, Le, doc
 
 from raysim.config.error_text import show
-from raysim.data.dataset import Dataset, Declared, MissingData
+from raysim.data.columns import as_column
+from raysim.data.dataset import Array, Dataset, Declared, MissingData
 from raysim.data.decoding import Labelled, decode_dataset, list_images
 from raysim.system.errors import ConfigError
 
-LINE = re.compile(r"(\S.*)\s(\d{1,9})", re.ASCII)  # a path, which may have spaces, and a label
-WITH_CLIENT = re.compile(LINE.pattern + r"\s(\S+)", re.ASCII)
+LINE = r"(\S.*)\s(\d{1,9})"  # a path, which may have spaces, and a label
+FIELD = r"\s(\S+)"
 TINY_IMAGENET = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A list of images: its config key, its file, and by line the image and its label, further fields, and a number."""
+
+    key: str
+    file: Path
+    images: list[tuple[Path, int]]
+    fields: list[tuple[str, ...]]
+    numbers: list[int]
 
 
 def image_list(
@@ -31,31 +43,51 @@ def image_list(
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
     first_label: Annotated[int, Ge(0), doc("the first class's label in the lists: 0 in DomainNet's, 1 in PACS's")] = 0,
     client_ids: Annotated[
-        bool, doc("whether lines end with a third column: the client id of the image, without spaces")
+        bool, doc("whether lines have a third column: the client id of the image, without spaces")
     ] = False,
+    columns: Annotated[
+        tuple[str, ...], doc("the names of further columns in the lines, such as a time, for scenario.kind=by_column")
+    ] = (),
 ) -> Dataset:
     """Images in two text files of lines `path label`: official splits, as of DomainNet, DN4IL and PACS.
 
     The classes are first_label to the largest label in `train`. Images keep the order of the lists. If the images of
     each class are in a separate folder, the folders name the classes. Pillow's bilinear filter resizes the images
-    without keeping proportions. They are stored as uint8, RGB or `grey`.
+    without keeping proportions. They are stored as uint8, RGB or `grey`. Further `columns` of the lines are numbers,
+    dates in ISO 8601 or texts without spaces.
 
     Raises:
         MissingData: a list or a listed image is missing.
         ConfigError: a line is malformed, a label is in `test` only, or an image is in both lists. An image cannot be
             read, or the images do not fit into memory.
     """
-    folder, lists = root / Path(path).expanduser(), [root / Path(name).expanduser() for name in (train, test)]
-    training, clients = _read_list("dataset.train", lists[0], folder, first_label, client_ids)
-    testing, _ = _read_list("dataset.test", lists[1], folder, first_label, client_ids)
-    _check_lists(training, testing, lists, first_label)
-    classes = max(label for _, label in training) + 1
-    shape, client_count = (1 if grey else 3, size, size), len({*clients})
-    declared = Declared(shape, len(training), len(testing), classes, clients=client_count)
-    for file, images in zip(lists, (training, testing), strict=True):
-        _require_images(images, file, declared)
-    dataset = decode_dataset(training, testing, classes, _name_folders(training, classes), size=size, grey=grey)
-    return replace(dataset, train=replace(dataset.train, clients=np.array(clients))) if client_ids else dataset
+    folder, further = root / Path(path).expanduser(), ("a client id",) * client_ids + columns
+    lists = [
+        _read_list(f"dataset.{part}", root / Path(name).expanduser(), folder, first_label, further)
+        for part, name in (("train", train), ("test", test))
+    ]
+    training, testing = lists
+    _check_lists(training, testing, first_label)
+    classes = max(label for _, label in training.images) + 1
+    ids = [np.array(listed.fields)[:, 0] if client_ids else None for listed in lists]
+    values = {name: _read_column(lists, place, name) for place, name in enumerate(columns, client_ids)}
+    declared = Declared(
+        (1 if grey else 3, size, size),
+        len(training.images),
+        len(testing.images),
+        classes,
+        clients=0 if ids[0] is None else len({*ids[0].tolist()}),
+        columns=values,
+    )
+    for listed in lists:
+        _require_images(listed.images, listed.file, declared)
+    names = _name_folders(training.images, classes)
+    dataset = decode_dataset(training.images, testing.images, classes, names, size=size, grey=grey)
+    training_split, testing_split = (
+        replace(split, clients=ids[part], columns={name: parts[part] for name, parts in values.items()})
+        for part, split in enumerate((dataset.train, dataset.test))
+    )
+    return replace(dataset, train=training_split, test=testing_split)
 
 
 def tiny_imagenet(
@@ -95,39 +127,47 @@ def tiny_imagenet(
     return decode_dataset(train, test, len(wnids), names, size=size, grey=False)
 
 
-def _read_list(
-    key: str, file: Path, folder: Path, first_label: int, client_ids: bool
-) -> tuple[Labelled, Sequence[str]]:
-    """Return the images in a list with their labels from 0, and the client ids if lines have them."""
+def _read_list(key: str, file: Path, folder: Path, first_label: int, further: Sequence[str]) -> _Listed:
+    """Return the images in a list with their labels from 0, and the `further` fields of the lines."""
     if not file.is_file():
         raise MissingData(f"{key}: there is no file {file}; a relative path starts at dataset.root")
-    images: list[tuple[Path, int]] = []
-    clients: list[str] = []
+    listed = _Listed(key, file, [], [], [])
+    pattern = re.compile(LINE + FIELD * len(further), re.ASCII)
     for number, line in _lines(file):
-        match = (WITH_CLIENT if client_ids else LINE).fullmatch(line)
+        match = pattern.fullmatch(line)
         if not match or int(match[2]) < first_label:
             allowed = f"a path, a space and a label, a whole number from dataset.first_label ({first_label})"
-            client_field = ", then a space and a client id" * client_ids
-            raise ConfigError(f"{key}: {file}, line {number}: found {show(line)}, allowed: {allowed}{client_field}")
-        images.append((folder / match[1].rstrip(), int(match[2]) - first_label))
-        clients += match.groups()[2:]
-    if not images:
+            more = "".join(f", then a space and {name}" for name in further)
+            raise ConfigError(f"{key}: {file}, line {number}: found {show(line)}, allowed: {allowed}{more}")
+        listed.images.append((folder / match[1].rstrip(), int(match[2]) - first_label))
+        listed.fields.append(match.groups()[2:])
+        listed.numbers.append(number)
+    if not listed.images:
         raise ConfigError(f"{key}: {file} names no images, allowed: a line for each, a path, a space and a label")
-    return images, clients
+    return listed
 
 
-def _check_lists(training: Labelled, testing: Labelled, lists: Sequence[Path], first_label: int) -> None:
+def _read_column(lists: Sequence[_Listed], place: int, name: str) -> tuple[Array, Array]:
+    """Return the training and the test images' values of a column, the further field at `place`."""
+    where = [f"{listed.key}: {listed.file}, line {number}" for listed in lists for number in listed.numbers]
+    fields = [fields[place] for listed in lists for fields in listed.fields]
+    values = as_column(fields, lambda index: f"{where[index]}, column {show(name)}")
+    count = len(lists[0].images)
+    return values[:count], values[count:]
+
+
+def _check_lists(training: _Listed, testing: _Listed, first_label: int) -> None:
     """Refuse a first label without images, a label in the test list only, and an image in both lists."""
-    labels, trained = {label for _, label in training}, {image for image, _ in training}
+    labels, trained = {label for _, label in training.images}, {image for image, _ in training.images}
     if min(labels):
-        problem = f"found {first_label}, allowed: {first_label + min(labels)}, the smallest label in {lists[0]}"
+        problem = f"found {first_label}, allowed: {first_label + min(labels)}, the smallest label in {training.file}"
         raise ConfigError(f"dataset.first_label: {problem}")
-    for image, label in testing:
+    for image, label in testing.images:
         if label not in labels:
-            problem = f"found {image} with the label {first_label + label}, which no image in {lists[0]} has"
+            problem = f"found {image} with the label {first_label + label}, which no image in {training.file} has"
             raise ConfigError(f"dataset.test: {problem}, allowed: labels that are trained on")
         if image in trained:
-            problem = f"found {image}, which is in {lists[0]} too, allowed: images that are not trained on"
+            problem = f"found {image}, which is in {training.file} too, allowed: images that are not trained on"
             raise ConfigError(f"dataset.test: {problem}")
 
 

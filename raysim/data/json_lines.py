@@ -4,7 +4,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config.error_text import show
-from raysim.data.dataset import MissingData, draw_for_testing, require_memory
+from raysim.data.columns import as_column
+from raysim.data.dataset import Array, MissingData, draw_for_testing, require_memory
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -23,10 +24,11 @@ DAMAGE = (OSError, EOFError, zlib.error)
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Texts, and their labels as int64 [N]."""
+    """Texts, their labels as int64 [N], and their columns [N]."""
 
     texts: Sequence[str]
     y: npt.NDArray[np.int64]
+    columns: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -35,30 +37,49 @@ class _Row:
     text: str
     label: int | str
     split: str | None
+    columns: tuple[object, ...]
 
 
 def read_texts(
-    path: Path, test: Path | None, keys: tuple[str, str, str], test_fraction: float, seed: int
+    path: Path,
+    test: Path | None,
+    keys: tuple[str, str, str],
+    test_fraction: float,
+    seed: int,
+    columns: Sequence[str] = (),
 ) -> tuple[tuple[Texts, Texts], tuple[int | str, ...]]:
     """Return the training and the test texts of JSON lines, and the labels in order of their numbers; see text_jsonl.
 
-    `keys` are the JSON keys of the text, the label and the split.
+    `keys` are the JSON keys of the text, the label and the split, and `columns` those of further columns.
 
     Raises:
         ConfigError: see text_jsonl.
     """
-    rows = _read("dataset.path", path, *keys)
-    test_rows = [] if test is None else _read("dataset.test", test, *keys)
+    rows = _read("dataset.path", path, *keys, columns)
+    test_rows = [] if test is None else _read("dataset.test", test, *keys, columns)
     _check_kinds([*rows, *test_rows])
     parts = _split(rows, keys[2], test_fraction, seed) if test is None else (rows, test_rows)
     numbers = _number_labels(*parts)
+    used = [*parts[0], *parts[1]]
+    values = {name: _read_column(used, place, name) for place, name in enumerate(columns)}
+    halves = slice(len(parts[0])), slice(len(parts[0]), None)
     train, testing = (
-        Texts([row.text for row in part], np.array([numbers[row.label] for row in part], np.int64)) for part in parts
+        Texts(
+            [row.text for row in part],
+            np.array([numbers[row.label] for row in part], np.int64),
+            {name: column[half] for name, column in values.items()},
+        )
+        for part, half in zip(parts, halves, strict=True)
     )
     return (train, testing), tuple(numbers)
 
 
-def _read(key: str, file: Path, text: str, label: str, split: str) -> list[_Row]:
+def _read_column(rows: Sequence[_Row], place: int, name: str) -> Array:
+    """Return a further column of the lines."""
+    return as_column([row.columns[place] for row in rows], lambda index: f"{rows[index].where}, key {show(name)}")
+
+
+def _read(key: str, file: Path, text: str, label: str, split: str, columns: Sequence[str]) -> list[_Row]:
     """Return the non-empty lines of a file."""
     rows = []
     for number, line in _lines(key, file):
@@ -80,7 +101,8 @@ def _read(key: str, file: Path, text: str, label: str, split: str) -> list[_Row]
             allowed = "a whole number or a name (dataset.label is its key)"
             raise ConfigError(f"{where}: found {_describe_value(row, label)}, allowed: {allowed}")
         part = row.get(split)
-        rows.append(_Row(where, row[text], value, None if part is None else str(part)))
+        further = tuple(row.get(column) for column in columns)
+        rows.append(_Row(where, row[text], value, None if part is None else str(part), further))
     if not rows:
         raise ConfigError(f"{key}: {file} holds no lines, allowed: a JSON object in each, with a text and a label")
     return rows

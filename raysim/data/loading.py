@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from raysim.config import Config, load
+from raysim.data.columns import check_columns
 from raysim.data.dataset import Array, Dataset, MissingData, Split, require_memory
 from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, locate_errors
@@ -95,6 +96,7 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
         raise ConfigError(f"dataset {name}: {len(dataset.names)} names for {dataset.classes} classes; name each once")
     for part, split in (("train", dataset.train), ("test", dataset.test)):
         _check_split(split, f"dataset {name}, {part} split", dataset.classes)
+    check_columns(dataset, name)
     train, test = dataset.train.x, dataset.test.x
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
         raise ConfigError(

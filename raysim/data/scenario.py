@@ -23,6 +23,7 @@ ROWS = 2**20  # rows of pixels resized at once
 SCENARIOS: Mapping[str, str] = {
     "domain_incremental": "raysim.config.scenarios:DomainIncremental",
     "class_incremental": "raysim.config.scenarios:ClassIncremental",
+    "by_column": "raysim.config.scenarios:ByColumn",
 }
 """Name in YAML (scenario.kind) -> its block. A custom one is f(dataset, tasks, generator, *, keys...) -> list[Task]."""
 

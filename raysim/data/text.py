@@ -47,6 +47,9 @@ def text_jsonl(
         float, Gt(0), Lt(1), doc("the part of each class for testing, where no line says so")
     ] = 0.2,
     seed: Annotated[int, Ge(0), doc("the seed of that part, independent of the run's seed")] = 0,
+    columns: Annotated[
+        tuple[str, ...], doc("keys of the lines with a time or another value, for scenario.kind=by_column")
+    ] = (),
 ) -> Dataset:
     """Texts in JSON lines with a text and a label (`path`, below the root), as ids of words: int64 [N, length].
 
@@ -56,7 +59,7 @@ def text_jsonl(
 
     Without a `test` file, the key `split` (train or test) assigns the lines; other values (val) are left out. If the
     lines do not name both parts, `test_fraction` of each class's texts (rounded, at least one) is for testing. These
-    are drawn from `seed` and the label, not from the run's seed.
+    are drawn from `seed` and the label, not from the run's seed. `columns` are numbers, dates in ISO 8601 or texts.
 
     Raises:
         MissingData: a file is missing.
@@ -68,7 +71,7 @@ def text_jsonl(
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(f"dataset.token: found {show(token)}, allowed: a regular expression ({error})") from error
     file, test_file = root / Path(path).expanduser(), None if test is None else root / Path(test).expanduser()
-    parts, labels = read_texts(file, test_file, (text, label, split), test_fraction, seed)
+    parts, labels = read_texts(file, test_file, (text, label, split), test_fraction, seed, columns)
     count = sum(len(part.texts) for part in parts)
     require_memory(8 * length * count, "dataset.length", f"{length} for {count} texts")
     tokens = partial(_tokens, pattern, length)
@@ -76,7 +79,11 @@ def text_jsonl(
     words = tuple(sorted(counts, key=lambda word: (-counts[word], word))[: vocabulary - FIRST_WORD])
     ids = _number_words(words)
     train, testing = (
-        Split(_stack([[ids.get(token, UNKNOWN) for token in tokens(line)] for line in part.texts], length), part.y)
+        Split(
+            _stack([[ids.get(token, UNKNOWN) for token in tokens(line)] for line in part.texts], length),
+            part.y,
+            columns=part.columns,
+        )
         for part in parts
     )
     names = tuple(map(str, labels)) if isinstance(labels[0], str) else None

@@ -55,7 +55,7 @@ def check_methods(config: Config) -> dict[str, Method]:
                     "others out"
                 )
     _check_replaced_loop(config, methods)
-    incremental = config.scenario.kind != "domain_incremental"
+    incremental = not config.scenario.by_domain
     setting = Setting(
         config.training.optimizer.lr,
         config.clients.count,

@@ -32,7 +32,7 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
-        | {"_received", "calls"}
+        | {"_received", "_made", "calls"}
     )
 
     def __init__(
@@ -81,8 +81,8 @@ class HostedClient(Client):
         self._receive()
 
     def forget(self, exchange: int = 0) -> None:
-        """Drop the recorded numbers and random generators of a phase or exchange. Called before and after each."""
-        self.records, self._received = {}, None
+        """Drop what belongs to one phase or exchange, such as recorded numbers. Called before and after each."""
+        self.records, self._received, self._made = {}, None, {}
         self._streams = Streams(self.shared.seed, self.id, self.phases, exchange)
 
     def receive_data(self, window: int) -> None:

@@ -36,7 +36,7 @@ def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> lis
         present = _present_in(config, number)
         if run_parts is None:
             parts = [task.train[part] for part in _partition(config, labels[task.train], len(present), number)]
-        elif len(task.train) == len(labels):
+        elif len(task.train) == len(labels) and not config.scenario.ordered:
             parts = [run_parts[client] for client in present]  # not copied: all tasks share a client's rows
         else:
             in_task = split_by_owner(_owners(run_parts, len(labels))[task.train], count)
@@ -73,17 +73,21 @@ def _partition(config: Config, labels: Labels, clients: int, number: int, ids: A
 
 
 def _make_stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
-    """Put a client's samples in order: by task unless boundaries are blurry, at random in a task of several windows."""
+    """Put a client's samples in order: by task unless boundaries are blurry.
+
+    In a task of several windows the order is random, or that of the task's rows if the scenario is ordered.
+    """
     tasks = list(range(len(rows)))
     if config.scenario.order == "per_client":
         tasks = [int(task) for task in seeding.generator(config.seed, "order", client).permutation(len(rows))]
     ordered = [rows[task] for task in tasks]
     windows, rounds = config.scenario.windows, config.training.rounds_per_task
-    divided = windows is not None or config.scenario.online
-    if divided:
+    divided, in_order = windows is not None or config.scenario.online, config.scenario.ordered
+    if divided and not in_order:
         ordered = _shuffle(config, client, ordered)
     if config.scenario.blur:
-        times = blur_boundaries(ordered, tasks, config.scenario.blur, seeding.generator(config.seed, "blur", client))
+        draws = seeding.generator(config.seed, "blur", client)
+        times = blur_boundaries(ordered, tasks, config.scenario.blur, draws, nearest=in_order)
         if windows is not None:
             return in_mixed_windows(times, windows.window)
         return in_stages(times, rounds if divided and rounds else 1)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from raysim.federation.stream import Rows, Stream, in_windows
 
@@ -10,18 +11,24 @@ Parts = Sequence[tuple[int, Rows]]
 """Samples that arrive together: pairs of a task and rows of it."""
 
 
-def blur_boundaries(rows: Sequence[Rows], tasks: Sequence[int], blur: float, draws: np.random.Generator) -> list[Parts]:
+def blur_boundaries(
+    rows: Sequence[Rows], tasks: Sequence[int], blur: float, draws: np.random.Generator, nearest: bool = False
+) -> list[Parts]:
     """Return the samples that arrive during each task, after an exchange between neighboring tasks.
 
     At each boundary, round(blur / 2 * n) of a task's n samples arrive during the other task, drawn without replacement.
     So a fraction `blur` of an inner task's samples does not arrive during that task. A client without samples of a task
     has no boundary with it. (Aljundi et al., Gradient based sample selection, NeurIPS 2019, arXiv 1903.08671, swap a
     fraction with the other tasks.)
+
+    With `nearest`, rows are in the order of a column, and drift is gradual. The samples are then drawn from the
+    fraction `blur` of the task that is nearest to the boundary, so half of these change sides.
     """
     arrivals: list[list[tuple[int, Rows]]] = [[] for _ in tasks]
     for index, (task, rows_of_task) in enumerate(zip(tasks, rows, strict=True)):
         moved = round(blur / 2 * len(rows_of_task))
-        to_previous, to_next, stays = np.split(draws.permutation(len(rows_of_task)), [moved, 2 * moved])
+        choose = _choose_nearest if nearest else _choose
+        to_previous, to_next, stays = choose(len(rows_of_task), moved, draws)
         for neighbor, part in ((index - 1, to_previous), (index + 1, to_next)):
             if 0 <= neighbor < len(rows) and len(rows[neighbor]):
                 arrivals[neighbor].append((task, rows_of_task[np.sort(part)]))
@@ -29,6 +36,19 @@ def blur_boundaries(rows: Sequence[Rows], tasks: Sequence[int], blur: float, dra
                 stays = np.concatenate([stays, part])
         arrivals[index].append((task, rows_of_task[np.sort(stays)]))
     return [*arrivals]
+
+
+def _choose(count: int, moved: int, draws: np.random.Generator) -> Sequence[npt.NDArray[np.int64]]:
+    """Return the indices that move to the previous task, those that move to the next one, and those that stay."""
+    return np.split(draws.permutation(count), [moved, 2 * moved])
+
+
+def _choose_nearest(count: int, moved: int, draws: np.random.Generator) -> Sequence[npt.NDArray[np.int64]]:
+    """Do the same with indices that are drawn from the first and from the last `2 * moved` ones."""
+    first = draws.permutation(min(2 * moved, count))[:moved]
+    rest = np.setdiff1d(np.arange(count), first)
+    last = draws.permutation(rest[rest >= count - 2 * moved])[:moved]
+    return first, last, np.setdiff1d(rest, last)
 
 
 def in_stages(arrivals: Sequence[Parts], pieces: int = 1) -> Stream:

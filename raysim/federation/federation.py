@@ -12,7 +12,8 @@ import torch
 from raysim.config import Config
 from raysim.config.component import Component
 from raysim.config.component_blocks import ChannelStatistics
-from raysim.config.scenarios import ClassIncremental, OwnScenario
+from raysim.config.scenarios import ByColumn, ClassIncremental, OwnScenario
+from raysim.data.by_column import by_column
 from raysim.data.class_incremental import classes
 from raysim.data.custom_stream import CustomStream, Opener
 from raysim.data.custom_tasks import make_custom_tasks
@@ -186,7 +187,7 @@ def _protocols(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> tuple
 
     Class-IL among the seen classes needs a common order of tasks. A metric that is not counted may be undefined for it.
     """
-    by_domain = config.scenario.kind == "domain_incremental"
+    by_domain = config.scenario.by_domain
     if isinstance(config.scenario, OwnScenario):
         by_domain = all(len(task.classes) == dataset.classes for task in tasks)
     if config.heads > 1:
@@ -256,5 +257,7 @@ def _tasks(config: Config, dataset: Dataset) -> list[Task]:
         return make_custom_tasks(spec, dataset, draws)
     if isinstance(spec, ClassIncremental):
         return classes(dataset, spec, draws)
+    if isinstance(spec, ByColumn):
+        return by_column(dataset, spec)
     make = rotations if spec.shift == "rotation" else permutations
     return make(dataset, spec.tasks, draws)

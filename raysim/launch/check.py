@@ -118,7 +118,7 @@ def _labels_missing(config: Config, federation: Federation) -> bool:
     """Return whether who has how many samples depends on labels of data that are missing."""
     kind = config.partition.kind
     across = kind == "shards" and config.domains is not None and config.partition_per == "run"
-    by_label = config.scenario.kind != "domain_incremental" or kind not in ("iid", "shards", "quantity") or across
+    by_label = not config.scenario.by_domain or kind not in ("iid", "shards", "quantity") or across
     return bool(federation.dataset.missing) and by_label
 
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from raysim.models.batch_statistics import BATCH_NORMS, BatchStatistics, with_batch_statistics
 from raysim.models.layers import name_layers, recorded_inputs
 from raysim.system.errors import ConfigError
 
 DTYPES = {torch.float32, torch.float64}
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class Weights:
     integers: Tensor
     local_bytes: int = field(default=0, kw_only=True)
     """The bytes that stay at the clients and are not sent."""
+
+    @property
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The parameters, float buffers and integer buffers."""
+        return self.parameters, self.buffers, self.integers
 
     @property
     def nbytes(self) -> int:
@@ -167,6 +172,10 @@ class FlatModel:
         with recorded_inputs(self._head_layer) as recorded:
             logits: Tensor = self.module(x)
         return logits, recorded[self.head[0]][-1]
+
+    def normalised(self, x: Tensor) -> tuple[Tensor, list[BatchStatistics]]:
+        """Return the logits [n, classes] of a pass in the current mode, and the statistics of BatchNorm's inputs."""
+        return with_batch_statistics(self.module, x)
 
     @cached_property
     def _head_layer(self) -> dict[nn.Module, str]:

@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 from raysim.config import Config, load
 from raysim.config.lookup import only_named_by, own_names
-from raysim.config.scenarios import ClassIncremental, Repetition
+from raysim.config.scenarios import ByColumn, ClassIncremental, Repetition
 from raysim.federation.federation import federation_without_clients
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.stream.facts import name_task
@@ -48,6 +48,8 @@ def _find_names(setting: ExperimentSetting) -> Sequence[str]:
 def _is_drawn(config: Config) -> bool:
     """Return whether the tasks depend on the seed."""
     scenario = config.scenario
+    if isinstance(scenario, ByColumn):
+        return config.dataset.train_samples is not None
     if not isinstance(scenario, ClassIncremental):
         return True
     return scenario.class_order == "seeded" or isinstance(scenario.repetition, Repetition)

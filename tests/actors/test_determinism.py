@@ -49,6 +49,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "a user-defined package": OWN
     | {"dataset": OWN["dataset"] | {"train_samples": 200}, "methods": {"er": {}}, "training.rounds_per_task": 3},
     "dann": DRAWING | {"methods": {"dann": {}}},
+    "auxiliary networks": DRAWING | {"methods": {"beside:Adversarial": {}, "beside:Flow": {}}},
     "glfc": DRAWING | {"methods": {"glfc": {}}},
 }
 ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
@@ -107,6 +108,8 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("icarl, gpm and fot", AUTO, id="icarl-auto"),
         pytest.param("a user-defined package", TWO_EACH, id="own-two"),
         pytest.param("dann", ONE_EACH, id="dann-one", marks=SOAK),
+        pytest.param("auxiliary networks", ONE_EACH, id="networks-one"),
+        pytest.param("auxiliary networks", TWO_EACH, id="networks-two", marks=SOAK),
         pytest.param("heads", AUTO, id="heads-auto", marks=SOAK),
         pytest.param("glfc", TWO_EACH, id="glfc-two", marks=SOAK),
     ],

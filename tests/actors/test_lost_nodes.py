@@ -23,7 +23,7 @@ LAST = (
     4  # of 6 rounds: the run cannot have ended before the node is taken away, as the checkpoint then needs the driver
 )
 SETTINGS = {
-    "synchronous": {"methods": {"scaffold": {}, "a_gem": {}, "fed_a_gem": {}}},
+    "synchronous": {"methods": {"scaffold": {}, "a_gem": {}, "fed_a_gem": {}, "beside:Adversarial": {}}},
     "asynchronous": {
         "methods": {"er": {}, "fed_a_gem": {"reference": "with_update"}},
         "schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "pareto"}},

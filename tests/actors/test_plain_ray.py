@@ -27,7 +27,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "methods": {"er": {}},
         "schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}},
     },
-    "killed": {"resources.clients_per_actor": 2, "methods": {"der": {}}},
+    "killed": {"resources.clients_per_actor": 2, "methods": {"der": {}, "beside:Flow": {}}},
 }
 SOAKED = ("one client per actor", "packed", "asynchronous")
 
@@ -37,7 +37,7 @@ def mode(request: pytest.FixtureRequest, no_cluster: None) -> Iterator[str]:
     """A cluster that was started in this mode."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(HERE)
-        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (HERE.parent, ROOT))), prepend=os.pathsep)
         patch.setenv("RAYSIM_PLAIN_RAY", str(int(request.param == "plain")))
         with own_cluster(Capacity(3, 0, None)):
             yield request.param

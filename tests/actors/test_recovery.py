@@ -36,7 +36,14 @@ LAST = ROUNDS - EVERY - 1  # the last round after which something is killed: a c
 LIMIT = 120  # seconds until a hang is a hang
 SETTINGS = {
     "synchronous": {
-        "methods": {"scaffold": {}, "der": {}, "fed_a_gem": {}, "special": {}, "probes:DrawingInPlans": {}},
+        "methods": {
+            "scaffold": {},
+            "der": {},
+            "fed_a_gem": {},
+            "special": {},
+            "probes:DrawingInPlans": {},
+            "beside:Adversarial": {},
+        },
         "participation": {"count": 3},
         "training.optimizer": {"lr": 0.05},
     },

@@ -11,7 +11,7 @@ TRAINING = (
 OWN = "or your own as package.module:name"
 WINDOWS = "scenario.boundaries={asynchronous: {window: 5}}"
 FOLDER = "a name for a folder: letters, digits, spaces and _ - . + = @ , between them"
-SCENARIOS = "domain_incremental or class_incremental"
+SCENARIOS = "domain_incremental, class_incremental or by_column"
 
 IN_THE_FILE = [
     ("name: demo\n", "", "run.yaml: name: this key is required and missing, allowed: " + FOLDER),

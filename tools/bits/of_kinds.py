@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bits.run import DATA, Keys, Run, alone, classes, domains
+from bits.run import DATA, Keys, Run, alone, by_column, classes, domains
 
 TEXTS: Keys = {
     "dataset": {"name": "text_jsonl", "root": DATA, "path": "train.jsonl", "test": "test.jsonl", "text": "said"}
@@ -19,6 +19,7 @@ NUMBERS: Keys = {
 WRITERS: Keys = {"name": "synthetic", "classes": 4, "shape": [5], "train": 80, "test": 20, "clients": 6}
 LISTED: Keys = {"name": "image_list", "root": DATA, "size": 6, "first_label": 1, "path": ".", "client_ids": True}
 LISTS: Keys = {"train": "whose_train.txt", "test": "whose_test.txt"}
+DATED: Keys = {"train": "dated_train.txt", "test": "dated_test.txt", "columns": ["day", "site"]}
 
 OTHER_DATA = {
     "texts, bag": Run({**TEXTS, "model": {"name": "bag_of_embeddings", "width": 6}, **alone("er"), **classes(2)}),
@@ -45,6 +46,19 @@ OTHER_DATA = {
     "natural": Run({"dataset": WRITERS, **domains(shift="permutation"), "partition": {"kind": "natural"}}),
     "natural, left out": Run(
         {"dataset": {**LISTED, **LISTS}, "partition": {"kind": "natural", "others": "left_out", "min_samples": 2}}
+    ),
+    "by column": Run(
+        {"dataset": {"name": "digits", "train_samples": 120}, **by_column("ink", blur=0.4), **alone("er")}
+    ),
+    "by column, cuts, online": Run(
+        {"dataset": {**LISTED, **DATED}, **by_column("day", cuts=[20.0], online=True), **alone("fed_a_gem")}
+    ),
+    "by column, per client": Run(
+        {"dataset": {**LISTED, **DATED}, **by_column("day", per="client"), "partition": {"kind": "natural"}}
+    ),
+    "texts by day": Run(
+        {**TEXTS, "dataset.columns": ["day"], "model": {"name": "bag_of_embeddings", "width": 6}}
+        | by_column("day", cuts=["2024-01-11"])
     ),
     "blurred": Run({**classes(3), "scenario.blur": 0.4, **alone("er")}),
     "repeated": Run({**classes(3), "scenario.repetition": {"probability": 0.5, "introduced_by": 2}, **alone("er")}),

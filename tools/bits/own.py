@@ -98,7 +98,8 @@ def _write_texts(folder: Path, draws: np.random.Generator) -> None:
         lines = []
         for number in range(count):
             words = [f"w{number % 6}", *(f"w{word}" for word in draws.integers(6, 12, draws.integers(3, 8)))]
-            lines.append(json.dumps({"said": " ".join(words), "topic": f"topic {number % 6}"}))
+            day = f"2024-01-{1 + number % 20:02d}"
+            lines.append(json.dumps({"said": " ".join(words), "topic": f"topic {number % 6}", "day": day}))
         (folder / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     tokens = {part: draws.integers(0, 9, (count, 6)) for part, count in (("train", 72), ("test", 24))}
     arrays: dict[str, Any] = {f"x_{part}": ids[:, :-1] for part, ids in tokens.items()}
@@ -112,6 +113,8 @@ def _write_lists(folder: Path) -> None:
         kinds = enumerate(("ant", "bee", "cat", "dog"), 1)
         lines = [f"photo/{kind}/{number}.png {label}" for label, kind in kinds for number in numbers]
         whose = [f"{line} {number % 5}" for number, line in enumerate(lines)]
+        dated = [f"{line} {7 * number % 48} site{number % 2}" for number, line in enumerate(whose)]
+        (folder / f"dated_{name}.txt").write_text("\n".join(dated), encoding="utf-8")
         (folder / f"whose_{name}.txt").write_text("\n".join(whose), encoding="utf-8")
         (folder / f"photo_{name}.txt").write_text("\n".join(lines), encoding="utf-8")
 

@@ -82,6 +82,11 @@ def classes(tasks: int = 2, **more: object) -> Keys:
     return {"scenario": {"kind": "class_incremental", "tasks": tasks, **more}}
 
 
+def by_column(column: str, tasks: int = 2, **more: object) -> Keys:
+    """Return the keys of tasks by a column."""
+    return {"scenario": {"kind": "by_column", "column": column, "tasks": tasks, **more}}
+
+
 def domains(tasks: int = 2, **more: object) -> Keys:
     """Return the keys of a domain-incremental scenario."""
     return {"scenario": {"kind": "domain_incremental", "tasks": tasks, **more}}

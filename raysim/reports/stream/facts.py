@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from raysim.config import Config
-from raysim.config.scenarios import DomainIncremental
+from raysim.config.scenarios import ByColumn, DomainIncremental
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.loading import resolve_root
 from raysim.engine.compatibility import check_fit, check_methods
@@ -121,6 +121,8 @@ def _describe(config: Config) -> Sequence[str]:
     words = [scenario.kind.replace("_", "-")]
     if isinstance(scenario, DomainIncremental) and isinstance(scenario.shift, str):
         words[0] += f" ({scenario.shift})"
+    if isinstance(scenario, ByColumn):
+        words[0] += f" ({scenario.column}{' per client' if scenario.per == 'client' else ''})"
     words.append(_with_keys(f"{config.partition.kind} partition", config.partition.keys()))
     if scenario.windows is not None:
         windows = scenario.windows
