@@ -443,6 +443,7 @@ class _DrawingServer(ServerHalf):
 
     def update(self, server, delta, reply):
         self.noise = self.noise + self._draw(server) + torch.from_numpy(server.generator(self.name).random(3)).float()
+        server.record_image("noise", self.noise.abs().frac().expand(2, 1, 4, 3), [str(server.round), "noise"])
         noise = self.method.scale * self.noise.sum().to(delta.parameters.dtype)
         return Delta(delta.parameters + noise, delta.buffers)
 
@@ -462,7 +463,7 @@ class _DrawnTo(ClientHalf):
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing(Method):
-    """Its server half draws what it mails and what it adds to the model."""
+    """Its server half draws what it mails and what it adds to the model, and records a picture of it."""
 
     scale: float = 1e-4
     replies: ClassVar = {"level": "mean"}
@@ -493,6 +494,34 @@ class DrawingInPlans(Drawing):
 
     Client = _AskedTo
     Server = _DrawingPlans
+
+
+class _ThreadsServer(ServerHalf):
+    def announce(self, server):
+        server.record("announce", torch.get_num_threads())
+        return None, ()
+
+    def prepare(self, server):
+        server.record("before", torch.get_num_threads())
+        reply = yield Request("threads")
+        server.record("meanwhile", reply["threads"])
+        server.record("after", torch.get_num_threads())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads(Method):
+    """Records the number of torch's threads at the server and, meanwhile, at the clients."""
+
+    replies: ClassVar = {"threads": "mean"}
+    Server = _ThreadsServer
+
+    class Client(ClientHalf):
+        def threads(self, client, message):
+            return {"threads": Term(torch.tensor(float(torch.get_num_threads())))}
+
+        def finish(self, client, delta):
+            client.record("phase", torch.get_num_threads())
+            return delta, {}
 
 
 # methods of which a rehearsal cannot show what a run does

@@ -113,8 +113,13 @@ def _components(kind: str, prefix: str) -> Iterator[str]:
         link = f"\n[More](methods/{name}.md)." if kind == "method" else ""
         yield f"#### `{name}`"
         yield f"{first_line(component)}{link}"
-        if keys_of(component).model_fields:
-            yield render_keys(component, prefix.format(name=name))
+        keys, start = keys_of(component).model_fields, prefix.format(name=name)
+        if keys:
+            yield render_keys(component, start)
+        for key, field in keys.items():
+            for below, block in _blocks_in(f"{start}{field.alias or key}", field.annotation):
+                yield f"{first_line(block)} Keys of `{below}`:"
+                yield "\n".join(_rows(f"{below}.", block))
 
 
 def _blocks_in(path: str, annotation: object) -> Iterator[tuple[str, type[BaseModel]]]:

@@ -50,6 +50,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "live.md",
         "clients_in_time.md",
         "own_components.md",
+        "tables.md",
         "machines.md",
         "cluster.md",
         "*.md",

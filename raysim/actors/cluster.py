@@ -351,7 +351,8 @@ def present() -> Capacity:
 
 def present_nodes() -> dict[str, Capacity]:
     """Return the capacity of each node that is alive, by its id."""
-    return {node["NodeID"]: _node(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+    here = ray.get_runtime_context().get_node_id()
+    return {node["NodeID"]: _node(node["Resources"], node["NodeID"] == here) for node in ray.nodes() if node["Alive"]}
 
 
 def combine(nodes: Iterable[Capacity]) -> Capacity:
@@ -362,7 +363,7 @@ def combine(nodes: Iterable[Capacity]) -> Capacity:
     return Capacity(sum(node.cpus for node in each), sum(node.gpus for node in each), None, dict(custom), each)
 
 
-def _node(has: Mapping[str, float]) -> Capacity:
+def _node(has: Mapping[str, float], has_driver: bool) -> Capacity:
     custom = {name: amount for name, amount in has.items() if name not in RAYS_OWN}
     memory = int(has["memory"]) if "memory" in has else None
-    return Capacity(has.get("CPU", 0.0), has.get("GPU", 0.0), memory, custom)
+    return Capacity(has.get("CPU", 0.0), has.get("GPU", 0.0), memory, custom, has_driver=has_driver)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-import torch
 
-from raysim.actors import failures, liveness, reservation
+from raysim.actors import failures, liveness
 from raysim.actors.draining import Draining
 from raysim.actors.reservation import Places, this_node
 from raysim.actors.runner import RayRunner, start_hosts
@@ -22,7 +21,7 @@ from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
-from raysim.system.device import describe_differences, set_torch
+from raysim.system.device import choose_device, describe_differences, set_torch
 from raysim.system.errors import Lost, RunError, convert_to_run_error
 
 
@@ -76,16 +75,17 @@ class Coordinator(Driven):
 
     def __init__(self, start: Start) -> None:
         super().__init__()
-        prepare_actor(0)
+        prepare_actor(start.config.resources.server_gpus)
         self._start: Start | None = start
         self._runner: RayRunner | None = None
 
     def events(self) -> Iterator[Event]:
         """Yield the run's events. Wait for the driver after some of them; see `waits_after`."""
-        set_torch(torch.device("cpu"), True)
-        failures.watch()
         start = self._start
         assert start is not None
+        resources = start.config.resources
+        set_torch(choose_device(resources.server_gpus), resources.deterministic)
+        failures.watch()
         (reference,) = start.federation
         with convert_to_run_error():
             federation = ray.get(reference)
@@ -244,7 +244,7 @@ class Remote(RemoteRun):
         start = Start(config, [data], hosts, places, server, clients, apart, forked, paced)
         self._places, self._stalls = places, Stalls(places.nodes(), config.resources.patience)
         kind: Any = ray.remote(Coordinator)
-        actor = kind.options(**reservation.beside_the_driver(), **beside, max_concurrency=3).remote(start)
+        actor = kind.options(**places.of_coordinator(), **beside, max_concurrency=3).remote(start)
         super().__init__(actor, paced, [Notice(notice)] if notice else [])
 
     def _completed(self, sent: Event) -> Event:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-import torch
 
 from raysim.actors.cpu_slots import CpuSlot
 from raysim.actors.deferred_sums import HeldSums
@@ -19,7 +18,7 @@ from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
 from raysim.engine.orders import Reply
 from raysim.federation.federation import Federation
-from raysim.system.device import describe_machine, set_torch
+from raysim.system.device import choose_device, describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
 
@@ -60,7 +59,7 @@ class Host:
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
         prepare_actor(config.resources.gpus_per_actor)
-        device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
+        device = choose_device(config.resources.gpus_per_actor)
         set_torch(device, config.resources.deterministic)
         self._slot: AbstractContextManager[None] = nullcontext()
         with convert_to_run_error():

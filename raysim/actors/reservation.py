@@ -1,6 +1,6 @@
 """Placement of actors: the coordinator on the driver's node, the hosts spread over the nodes or packed onto few."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
@@ -8,9 +8,10 @@ from ray.util.placement_group import placement_group, placement_group_table, rem
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from raysim.actors import cluster, liveness
-from raysim.estimate.placement import Placement
+from raysim.estimate.placement import Placement, beside_server
 from raysim.system.errors import Lost, RunError
 
+NODE = "ray.io/node-id"  # the label of nodes
 PATIENCE = 30  # seconds to wait for resources that others still hold, such as the hosts of an earlier run
 
 
@@ -29,24 +30,28 @@ def this_node() -> str:
 
 def elsewhere(avoid: Iterable[str]) -> dict[str, str]:
     """Return the label selector of an actor that may be on any node except those with these ids."""
-    return {"ray.io/node-id": f"!in({', '.join(avoid)})"}
+    return {NODE: f"!in({', '.join(avoid)})"}
 
 
 class Places:
-    """The resources of all host actors of a run, reserved together.
+    """The resources of all host actors of a run and, if it has a share, of the coordinator, reserved together.
 
-    Reserving hosts one by one could deadlock: a run with only some of its hosts would wait forever. The constructor
-    raises the errors of `wait`.
+    Reserving them one by one could deadlock. A run with only some of its hosts would wait forever, and so would a
+    coordinator if the hosts hold its share. The constructor raises the errors of `wait`.
     """
 
     def __init__(self, placement: Placement) -> None:
         each = {"CPU": placement.cpus, "GPU": placement.gpus, **placement.custom}
         each = {name: share for name, share in each.items() if share}
         self.placement = placement
-        selectors = [elsewhere(placement.avoid)] * placement.actors if placement.avoid else None
+        shares = [each] * placement.actors
+        selectors = [elsewhere(placement.avoid) if placement.avoid else {}] * placement.actors
+        if own := {name: share for name, share in zip(("CPU", "GPU"), placement.server, strict=True) if share}:
+            shares.append(own)
+            selectors.append({NODE: this_node()})
         strategy = "PACK" if placement.packed else "SPREAD"
         self.group = liveness.answer(
-            lambda: placement_group([each] * placement.actors, strategy, bundle_label_selector=selectors)
+            lambda: placement_group(shares, strategy, bundle_label_selector=selectors if any(selectors) else None)
         )
         try:
             self.wait()
@@ -60,6 +65,14 @@ class Places:
         each = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus, "resources": dict(wanted.custom)}
         places = [PlacementGroupSchedulingStrategy(self.group, index) for index in range(wanted.actors)]
         return [{**each, "scheduling_strategy": place} for place in places]
+
+    def of_coordinator(self) -> dict[str, Any]:
+        """Return the coordinator's options: on the driver's node, with its share if it has one."""
+        cpus, gpus = self.placement.server
+        if not cpus and not gpus:
+            return beside_the_driver()
+        place = PlacementGroupSchedulingStrategy(self.group, self.placement.actors)
+        return {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": place}
 
     def nodes(self) -> list[str]:
         """Return the id of each host's node."""
@@ -79,15 +92,21 @@ class Places:
             if liveness.answer(lambda: self.group.wait(1)):
                 return
             there = liveness.answer(cluster.present_nodes)
-            nodes = [node for name, node in there.items() if name not in wanted.avoid]
-            if sum(node.room(wanted.cpus, wanted.gpus, wanted.custom) for node in nodes) < wanted.actors:
+            nodes = cluster.combine(node for name, node in there.items() if name not in wanted.avoid)
+            room = beside_server(wanted.server, nodes).room(wanted.cpus, wanted.gpus, wanted.custom)
+            if room < wanted.actors:
                 raise Lost("a node", "the other nodes have no room for its hosts")
-        listed = ", ".join(f"{share:g} {name}" for name, share in self.group.bundle_specs[0].items())
+        listed, *own = (_listed(share) for share in self.group.bundle_specs[wanted.actors - 1 :])
+        beside = f", and the server {own[0]} on this node" if own else ""
         raise RunError(
-            f"{wanted.actors} hosts need {listed} each, which other programs hold (see `ray status`); wait for these "
-            "programs, or give each host less"
+            f"{wanted.actors} hosts need {listed} each{beside}, which other programs hold (see `ray status`); wait for "
+            "these programs, or give each host less"
         )
 
     def give_back(self) -> None:
         """End the hosts and release their resources, which Ray would otherwise keep until this process ends."""
         liveness.ask(lambda: remove_placement_group(self.group))
+
+
+def _listed(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{share:g} {name}" for name, share in shares.items())

@@ -15,7 +15,7 @@ from raysim.actors.session import Session
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RoundDone, StartStep
 from raysim.engine.simulation import simulate_here
-from raysim.estimate.concurrency import CPUS_OF_A_RUN
+from raysim.estimate.concurrency import CPUS_OF_A_RUN, gpus_of_a_run
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system.capacity import Capacity
@@ -29,7 +29,7 @@ class RunProcess(Driven):
     """Actor with all clients of a run. One thread runs the simulation, the other receives calls."""
 
     def __init__(self, config: Config, federation: Federation, state: tuple[Any, Any]) -> None:
-        workers.prepare_actor(config.resources.gpus_per_actor)
+        workers.prepare_actor(gpus_of_a_run(config.resources))
         super().__init__()
         self._paced = bool(config.callbacks)
         self._draining = Draining([reservation.this_node()] if config.resources.address is not None else ())
@@ -77,8 +77,8 @@ class RunActor(RemoteRun):
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
-            num_cpus=CPUS_OF_A_RUN,
-            num_gpus=takes.gpus_per_actor,
+            num_cpus=max(CPUS_OF_A_RUN, takes.server_cpus),
+            num_gpus=gpus_of_a_run(takes),
             resources=takes.custom,
             max_concurrency=2,
             label_selector=reservation.elsewhere(avoid) if avoid else None,

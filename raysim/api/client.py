@@ -41,7 +41,7 @@ class Client(Stateful):
         self.round = 0  # the server's round, from 1
         self.lr = 0.0  # the learning rate of this phase
         self.share = 0.0  # the client's weight in the cohort; the cohort's weights sum to 1
-        self.steps = 0  # the number of gradient steps of this phase; a half that overrides `train` sets it
+        self.steps = 0  # the number of gradient steps of this phase; a half's `train` sets it or uses `epoch`
         # Only the simulator uses the following attributes. Methods call `record` and `generator` instead.
         self.trained = 0  # the number of samples in an epoch of this phase
         self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
@@ -56,6 +56,16 @@ class Client(Stateful):
     def model(self) -> FlatModel:
         """The process's model instance. During this client's phase, it holds the client's parameters."""
         return self.shared.model
+
+    @property
+    def classes(self) -> int:
+        """The number of the model's outputs."""
+        return self.shared.classes
+
+    @property
+    def task(self) -> int:
+        """The task (from 0) of the newest sample in the current window, even if boundaries are unknown to clients."""
+        return int(self.stream.locate(self.arrived[-1:])[1])
 
     @property
     def local_epochs(self) -> int:
@@ -84,6 +94,14 @@ class Client(Stateful):
     @abstractmethod
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return the change of the model."""
+
+    @abstractmethod
+    def epoch(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Put the model into training mode, and yield one epoch's batches x, y and `plain`, for a half's `train`.
+
+        The batches are those of the local loop, over `arrived` or these positions. `plain` are the samples of x without
+        augmentation: x itself if there is none. Each batch counts as a step.
+        """
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the objective's mean loss. Classification ignores the classes that `training.logits` excludes."""
@@ -145,14 +163,12 @@ class Client(Stateful):
 
     @property
     def unlabelled(self) -> Tensor:
-        """This client's rows (int64 [n]) of `dataset.unlabelled`."""
-        return torch.from_numpy(self.shared.parts[self.id].astype(np.int64))
+        """The positions (int64 [n]) of this client's part of `dataset.unlabelled`; or see `dataset.label_rate`."""
+        return self.shared.unlabelled_in(self.id, self.window)
 
-    def show_unlabelled(self, rows: Tensor) -> Tensor:
-        """Return these rows of `dataset.unlabelled`: x [n, ...] in the model's dtype, unaugmented."""
-        assert self.shared.unlabelled is not None
-        x = self.shared.unlabelled.fetch(to_device(rows, self.model.device), 0)
-        return as_input(x, self.model.dtype)
+    def show_unlabelled(self, positions: Tensor) -> Tensor:
+        """Return the samples without labels at these positions: x [n, ...] in the model's dtype, unaugmented."""
+        return as_input(self.shared.fetch_unlabelled(self.id, positions), self.model.dtype)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:
         """Divide an epoch into batches, as slices.
@@ -180,6 +196,13 @@ class Client(Stateful):
         Otherwise an extra forward pass would change later dropout masks, even if its loss has weight 0.
         """
         return self._streams.rng_scope(method)
+
+    def global_draws(self, name: str) -> AbstractContextManager[None]:
+        """Let code draw from torch's, NumPy's and Python's global generators, seeded from `generator(name)`.
+
+        They are restored at the end.
+        """
+        return self._streams.global_draws(name)
 
     @contextmanager
     def fixed_rng_scope(self, *name: int | str) -> Iterator[None]:

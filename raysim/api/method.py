@@ -225,6 +225,8 @@ class Method:
     """What the method requires of the clients' replay memories. None if it needs no memory."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
     """Maps each term's name to the way in which the server reduces all clients' values."""
+    sends_model: ClassVar[bool] = True
+    """Whether the model and its updates are sent. If not, no bytes count for them, and every update is zero."""
 
     Client: ClassVar[type[ClientHalf]] = ClientHalf
     Server: ClassVar[type[ServerHalf]] = ServerHalf

@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
 from raysim.api.networks import Build, Networks, load
+from raysim.api.pictures import Picture, make_picture
 from raysim.config import Config
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.federation.availability import Progress
@@ -17,6 +17,7 @@ from raysim.federation.choice import check_chosen
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel, Weights
 from raysim.system import seeding
+from raysim.system.device import choose_device
 from raysim.system.errors import RunError
 from raysim.system.state import Stateful
 
@@ -25,14 +26,14 @@ class Server(Stateful):
     """The server's state, which server halves read and change."""
 
     transient: ClassVar = frozenset(
-        {"network", "device", "records", "local_bytes", "pacer", "_config", "_federation", "_streams"}
+        {"network", "device", "records", "pictures", "local_bytes", "pacer", "_config", "_federation", "_streams"}
     )
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
         self._config = config
         self._federation = federation
         self.network = network  # an instance of the model, on the CPU; load weights into it before use
-        self.device = torch.device("cpu")  # the device of the auxiliary networks
+        self.device = choose_device(config.resources.server_gpus)  # the device of the auxiliary networks
         self.networks = Networks(config.seed, self.device)  # those that `make` returns
         self.pacer: Callable[[int], Iterator[int]] | None = None  # what `raysim check` replaces the loops of `steps` by
         weights = network.weights()
@@ -43,13 +44,14 @@ class Server(Stateful):
         self.cohort: tuple[int, ...] = ()  # the ids of the round's clients, ascending
         self.shares: Mapping[int, float] = {}  # client of the cohort -> its weight; the weights sum to 1
         self.records: dict[str, float] = {}  # name -> the value passed to `record` in this round
+        self.pictures: dict[str, Picture] = {}  # name -> the picture passed to `record_image` in this round
         self.local_bytes = 0  # the bytes of the model that are never sent; see `Method.local_bytes`
         self._streams = seeding.Streams(config.seed, "server", 0)
 
     def begin_round(self) -> None:
         """Begin the next round, with new random generators. The simulation calls this."""
         self.round += 1
-        self.records = {}
+        self.records, self.pictures = {}, {}
         self._streams = seeding.Streams(self._config.seed, "server", self.round)
 
     @property
@@ -156,8 +158,11 @@ class Server(Stateful):
         """Replace the global model, in a plan such as `end_task`. Clients receive it with the next message.
 
         Raises:
-            RunError: the weights are another network's, or not finite.
+            RunError: the weights are another network's, or not finite; or the methods send no model.
         """
+        if not self.model().value.nbytes:
+            allowed = "allowed where no model is sent: the hook evaluated, which returns weights to test and to save"
+            raise RunError(f"server, round {self.round}: found a new model, which no client would receive, {allowed}")
         load("model", self.network, weights)
         if not all(bool(vector.isfinite().all()) for vector in self.network.vectors):
             raise RunError(f"server, round {self.round}: found a new model that is not finite, allowed: finite weights")
@@ -211,6 +216,23 @@ class Server(Stateful):
         """
         return self._streams.rng_scope(method)
 
+    def global_draws(self, name: str) -> AbstractContextManager[None]:
+        """Let code draw from torch's, NumPy's and Python's global generators; see `Client.global_draws`."""
+        return self._streams.global_draws(name)
+
     def record(self, name: str, value: Tensor | float) -> None:
         """Record a number of this round in rounds.jsonl and TensorBoard."""
         self.records[name] = float(value.detach() if isinstance(value, Tensor) else value)
+
+    def record_image(self, name: str, images: Tensor, captions: Sequence[str] | None = None) -> None:
+        """Record one picture of this round, a grid of up to 256 images: images/round_N/NAME.png, and in TensorBoard.
+
+        Args:
+            name: a valid file name.
+            images: [n, channels, height, width] with 1 or 3 channels, floats from 0 to 1 or uint8.
+            captions: a short text below each image.
+
+        Raises:
+            RunError: the name, the shape or a value is another.
+        """
+        self.pictures[name] = make_picture(name, images, captions)

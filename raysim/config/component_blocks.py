@@ -65,6 +65,16 @@ class DatasetConfig(NamedComponent):
     unlabelled: Domain | None = None
     """A second dataset, of samples of the same shape, for methods that learn without labels (cfed): its name and its
     keys. Its training samples, not augmented, are divided among the clients at random in equal parts."""
+    label_rate: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The fraction of a client's samples of each task and class that have a label (rounded, at least one), drawn with
+    the seed; null is all. Only methods that learn without labels (cfed) see the others, in the windows in which they
+    arrive."""
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistake of two sets of samples without labels."""
+        if self.unlabelled is not None and self.label_rate is not None:
+            words = f"found {self.label_rate}, allowed: null with dataset.unlabelled, another set without labels"
+            yield Mistake(("label_rate",), words)
 
 
 class Domains(Block):
@@ -86,6 +96,12 @@ class Model(NamedComponent):
     what = "model"
     weights: str | None = None
     """The file of the initial state_dict, as torch.save writes it."""
+    prefix: str = ""
+    """The start of the names of the parameters that the file has, such as "vit.", which its own names lack."""
+    freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()
+    """Patterns for the names of parameters that are not trained and not sent. Their BatchNorm keeps its statistics."""
+    local: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "*.bn1.*"')] = ()
+    """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
 
 
 def _spell_out(value: object) -> object:

@@ -68,6 +68,7 @@ def _rules(config: Config) -> Rules:
             of_tests_only = isinstance(scenario, DomainIncremental) and config.domains is None
             tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
             yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
+            yield config.dataset.label_rate is not None, "dataset.label_rate", f"null {why}"
     if scenario.blur:
         yield scenario.tasks == 1, "scenario.blur", "0.0 with scenario.tasks=1, which has no neighbors"
         own_heads = "all with scenario.blur, where a client has samples of several domains at a time"
@@ -98,6 +99,8 @@ def _rules(config: Config) -> Rules:
     yield resources.cuda_graphs and config.training.precision != "full", "training.precision", in_full
     one_pass = "false with training.logits=task on new domains: a graph is of one task's head"
     yield resources.cuda_graphs and config.heads > 1, "resources.cuda_graphs", one_pass
+    scaled = "false with training.lr_scales, which makes an optimizer for each part of the model"
+    yield bool(config.training.lr_scales) and config.training.keep_optimizer, "training.keep_optimizer", scaled
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 

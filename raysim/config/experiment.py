@@ -100,6 +100,10 @@ class Training(Block):
     """The clients' optimizer."""
     lr_decay: LrDecay = Field({"name": FACTORS}, validate_default=True)
     """How the learning rate changes: by factors, or as the rate schedule that it names."""
+    lr_scales: Annotated[
+        dict[str, Positive], Allowed('a block of patterns, each with a factor > 0, such as {"head.*": 10}')
+    ] = Field(default_factory=dict)
+    """Factors of the learning rate by patterns for the names of parameters; the first pattern that matches counts."""
     keep_optimizer: bool = False
     """Whether a client's optimizer keeps its state, such as momentum, from one local training to the next."""
     precision: Literal["full", "bf16"] = "full"

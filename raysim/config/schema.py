@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raysim.config.block import Allowed, Block, Count, NotNegative, Positive
+from raysim.config.block import Allowed, Block, Count, NotNegative, Positive, WholeNumber
 from raysim.config.component_blocks import Callbacks, DatasetConfig, Domain, Domains, Methods, Model
 from raysim.config.experiment import Aggregation, LearnedObjective, MemoryConfig, Participation, Partition, Training
 from raysim.config.scenarios import DomainIncremental, Scenario
@@ -59,15 +59,21 @@ def _check_address(address: str | None) -> str | None:
     return address
 
 
+GpuShare = Annotated[NotNegative, AfterValidator(_check_gpu_share), Allowed("a number from 0 to 1, or a whole number")]
+
+
 class Resources(Block):
     """The resources of the actors."""
 
     cpus_per_actor: Literal["auto"] | Positive = "auto"
     """The CPUs of each actor; auto is an equal share of the cluster's, at most 1."""
-    gpus_per_actor: Annotated[
-        NotNegative, AfterValidator(_check_gpu_share), Allowed("a number from 0 to 1, or a whole number")
-    ] = 0.0
+    gpus_per_actor: GpuShare = 0.0
     """The GPUs of each actor: a fraction of one, or a whole number."""
+    server_gpus: GpuShare = 0.0
+    """The GPUs of the server, for methods that train networks there: a fraction of one, or a whole number."""
+    server_cpus: WholeNumber = 0
+    """The CPUs that are reserved for the server, whose side of the methods then computes on as many threads. 0 reserves
+    none and computes on one thread. More than one thread may change the last bits of results."""
     clients_per_actor: Literal["auto"] | Count = 1
     """The clients of one actor; auto makes one actor per CPU or GPU share."""
     custom: Annotated[

@@ -19,6 +19,8 @@ DATASETS: dict[str, str] = {
     "carla": "raysim.data.detection.carla:carla",
     "hugging_face": "raysim.data.hugging_face:hugging_face",
     "text_jsonl": "raysim.data.text:text_jsonl",
+    "csv": "raysim.data.tables:csv",
+    "parquet": "raysim.data.tables:parquet",
     "npz": "raysim.data.custom_files:npz",
     "synthetic": "raysim.data.builtin:synthetic",
     "digit_attributes": "raysim.data.builtin:digit_attributes",

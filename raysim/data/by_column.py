@@ -55,8 +55,8 @@ def _column(dataset: Dataset, name: str, part: str) -> Array:
         known = [*split.columns]
         allowed = f"{show(known)}{nearest(name, known)}" if known else "none, as this dataset has no columns"
         raise ConfigError(
-            f"scenario.column: found {show(name)}, allowed: {allowed}; image_list and text_jsonl have columns with "
-            "dataset.columns, and your own dataset with Split(x, y, columns={name: values})"
+            f"scenario.column: found {show(name)}, allowed: {allowed}; tables have columns, image_list and text_jsonl "
+            "with dataset.columns, and your own dataset with Split(x, y, columns={name: values})"
         )
     return split.columns[name]
 

@@ -63,6 +63,8 @@ class Dataset:
     """The number of ids, from 0, if samples are ids (int64). The default is the largest id plus one."""
     words: tuple[str, ...] | None = None
     """The words with the ids 2, 3, ..., for texts: two datasets may give one word different ids."""
+    categories: tuple[int, ...] = ()
+    """For each of a table's last columns that are categories: how many ids it has, from 0. Ids are float32 in x."""
 
     @property
     def shape(self) -> tuple[int, ...]:

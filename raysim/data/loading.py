@@ -109,7 +109,27 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
             f"dataset {name}: training targets are {y.dtype} {y.shape[1:]}, test targets are {y_of_tests.dtype} "
             f"{y_of_tests.shape[1:]}; they must be alike"
         )
+    _check_categories(dataset, name)
     return _check_ids(dataset, name) if train.dtype == np.int64 else dataset
+
+
+def _check_categories(dataset: Dataset, name: str) -> None:
+    """Refuse category ids that are not whole numbers below their number."""
+    sizes = dataset.categories
+    if not sizes:
+        return
+    for part, x in (("train", dataset.train.x), ("test", dataset.test.x)):
+        if x.dtype != np.float32 or x.ndim != 2 or x.shape[1] < len(sizes):
+            raise ConfigError(
+                f"dataset {name}, {part} split: x is {x.dtype} of shape {x.shape}; use float32 of shape [N, D], with "
+                f"ids of the {len(sizes)} categories in the last columns"
+            )
+        for size, ids in zip(sizes, x[:, -len(sizes) :].T, strict=True):
+            if ids.min() < 0 or ids.max() >= size or (ids != np.rint(ids)).any():
+                found = f"ids from {ids.min():g} to {ids.max():g}"
+                raise ConfigError(
+                    f"dataset {name}, {part} split: found {found} of a category; use whole numbers from 0 to {size - 1}"
+                )
 
 
 def _check_ids(dataset: Dataset, name: str) -> Dataset:

@@ -81,6 +81,11 @@ def permutations(dataset: Dataset, tasks: int, generator: np.random.Generator) -
 
 
 def _refuse_ids(dataset: Dataset, shift: str) -> None:
+    if dataset.categories:
+        raise ConfigError(
+            f"scenario.shift: found {shift} for a table with categories, whose columns cannot change places, allowed: "
+            "scenario.kind=by_column or class_incremental"
+        )
     if dataset.vocabulary is not None:
         raise ConfigError(
             f"scenario.shift: found {shift} for samples that are ids, such as tokens of text, allowed: "
@@ -145,6 +150,10 @@ def _check_domains(named: Sequence[tuple[str, Dataset]], reference: int) -> None
     first_name, first = named[reference]
     for name, other in named:
         where = f"scenario.shift.domains: {name} has"
+        if other.categories:
+            raise ConfigError(
+                f"{where} categories, whose ids differ between tables; join the tables, and use scenario.kind=by_column"
+            )
         if other.names is not None and first.names is not None and other.names != first.names:
             odd = min(set(other.names) ^ set(first.names))
             owner = name if odd in other.names else first_name

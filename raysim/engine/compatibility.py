@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from raysim.algorithms.parts import local_parameters
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
 from raysim.api.setting import Setting
 from raysim.config import Config
@@ -14,6 +15,7 @@ from raysim.engine.optimizer import sgd, try_optimizer
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
+from raysim.models.freezing import match_names
 from raysim.system.errors import ConfigError, RunError, locate_errors
 from raysim.system.seeding import guard_globals
 
@@ -24,9 +26,11 @@ def make_methods(config: Config) -> dict[str, Method]:
     """Return the config's methods in their order, by name.
 
     The name prefixes the names of the method's terms and ops, and seeds its random generators. A custom method
-    `package.module:name` has the name `name`.
+    `package.module:name` has the name `name`. A separate method keeps the parameters of `model.local`.
     """
     methods: dict[str, Method] = {}
+    if config.model.local:
+        methods[local_parameters.NAME] = local_parameters.LocalParameters(patterns=config.model.local)
     for key, hyperparameters in config.methods.items():
         name = key.rpartition(":")[2]
         method: Method = resolve("method", key)(**hyperparameters)
@@ -55,6 +59,7 @@ def check_methods(config: Config) -> dict[str, Method]:
                     "others out"
                 )
     _check_replaced_loop(config, methods)
+    _check_senders(methods)
     incremental = not config.scenario.by_domain
     setting = Setting(
         config.training.optimizer.lr,
@@ -92,8 +97,10 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     """Check that the methods can run with this model and number of classes.
 
     Raises:
-        ConfigError: a method cannot run with the model, or a memory is too small for one sample of each class.
+        ConfigError: a method cannot run with the model. Also if a memory is too small for one sample of each class, or
+            if a pattern of training.lr_scales matches no parameter.
     """
+    match_names([*model.layout], [*config.training.lr_scales], "training.lr_scales")
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     for name, method in methods.items():
@@ -176,13 +183,42 @@ def _check_replaced_loop(config: Config, methods: Mapping[str, Method]) -> None:
                     )
 
 
+def _check_senders(methods: Mapping[str, Method]) -> None:
+    """Refuse methods that would change a model or an update that another method does not send."""
+    silent = [name for name, method in methods.items() if not method.sends_model]
+    senders = [name for name, method in methods.items() if method.sends_model]
+    if silent and senders:
+        raise ConfigError(
+            f"methods: {silent[0]} never sends the model that {senders[0]} changes, allowed: one of the two, or "
+            "sends_model = False in both"
+        )
+    if silent and (encoding := _owners(methods, ClientHalf, "encode")):
+        raise ConfigError(
+            f"methods: found the hook encode in {encoding[0]}, allowed with sends_model = False: no encode; send "
+            "encoded terms"
+        )
+
+
+def sends_model(methods: Mapping[str, Method]) -> bool:
+    """Return whether the methods send the model and its updates."""
+    return all(method.sends_model for method in methods.values())
+
+
+def unsent_bytes(methods: Mapping[str, Method], model: FlatModel) -> int:
+    """Return the bytes of the model that are never sent: of the layers that stay at the clients, or all."""
+    if not sends_model(methods):
+        return sum(vector.nbytes for vector in model.vectors)
+    return sum(method.local_bytes(model) for method in methods.values())
+
+
 def _has_plain_sgd(config: Config) -> bool:
     return _has_sgd_without(config, "momentum", "weight_decay")
 
 
 def _has_sgd_without(config: Config, *keys: str) -> bool:
     optimizer = config.training.optimizer
-    return optimizer.function() is sgd and not any(optimizer.keys()[key] for key in keys)
+    one_rate = not config.training.lr_scales
+    return one_rate and optimizer.function() is sgd and not any(optimizer.keys()[key] for key in keys)
 
 
 _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
@@ -192,13 +228,14 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "plain_sgd": (
         _has_plain_sgd,
-        "needs plain SGD; set training.optimizer={name: sgd, momentum: 0, weight_decay: 0}",
+        "needs plain SGD; set training.optimizer={name: sgd, momentum: 0, weight_decay: 0}, without training.lr_scales",
     ),
     "undecayed_sgd": (
         lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
         (
-            "needs updates that are linear combinations of the gradients: SGD without weight decay or kept state; set "
-            "training.optimizer={name: sgd, weight_decay: 0} and training.keep_optimizer=false"
+            "needs updates that are linear combinations of the gradients: SGD without weight decay or kept state; "
+            "set training.optimizer={name: sgd, weight_decay: 0} and training.keep_optimizer=false, without "
+            "training.lr_scales"
         ),
     ),
     "unclipped": (
@@ -214,8 +251,8 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "distills an earlier model, but training.logits=task adds a new head per domain; set training.logits=all",
     ),
     "unlabelled": (
-        lambda config: config.dataset.unlabelled is not None,
-        "learns from a second dataset without labels; set dataset.unlabelled={name: ...}",
+        lambda config: config.dataset.unlabelled is not None or config.dataset.label_rate is not None,
+        "learns from samples without labels; set dataset.unlabelled={name: ...} or dataset.label_rate",
     ),
     "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {TASK_ENDS}"),
     "server_boundaries": (

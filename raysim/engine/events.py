@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from raysim.api.pictures import Picture
 from raysim.evaluation.scoring import ClientSummary, Spread
 from raysim.system.footprint import Peak
 
@@ -56,6 +57,7 @@ class RoundDone:
     steps: int = 0  # the number of gradient steps
     idle_share: float | None = None  # the fraction of the virtual duration for which participating clients waited
     records: Mapping[str, float] = field(default_factory=dict)  # name -> the number that methods recorded
+    pictures: Mapping[str, Picture] = field(default_factory=dict)  # name -> the picture that methods recorded
     evaluation: Accuracies | None = None  # the accuracies, if the round ends with an evaluation
     spread: Mapping[str, Spread] | None = None  # protocol -> the spread over clients, if evaluation.model is local
     task_done: bool = False  # whether a row of the accuracy matrix was measured after this round
@@ -121,7 +123,7 @@ OPTIONAL = ("evaluation", "spread", "dispatches", "memory", "profile")  # the la
 
 def line(event: RoundDone) -> dict[str, Any]:
     """Return a round's entry in rounds.jsonl. JSON has no NaN or infinity, so they become null."""
-    omitted = (*OPTIONAL, "task_done")
+    omitted = (*OPTIONAL, "task_done", "pictures")
     record = {key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in omitted}
     record["loss"] = _finite(event.loss)
     record["records"] = {name: _finite(value) for name, value in event.records.items()}

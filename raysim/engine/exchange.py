@@ -12,9 +12,16 @@ from raysim.api.messages import Broadcast, Delta, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
 from raysim.api.server import Server
 from raysim.config import Config
-from raysim.engine.compatibility import make_methods, name_methods
+from raysim.engine.compatibility import make_methods, name_methods, unsent_bytes
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.hook_checks import check_announced, check_delta, check_plan, check_request, place_of_hook
+from raysim.engine.hook_checks import (
+    check_announced,
+    check_delta,
+    check_plan,
+    check_request,
+    place_of_hook,
+    wrong_result,
+)
 from raysim.engine.orders import Order, Reply, RoundInfo
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
@@ -92,6 +99,7 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
 
     A client sends its update and one vector [P] for each term that is averaged or summed. It receives as many vectors.
     Terms with the reduction "by_client" are small and not counted. Encoded sizes are estimated by encoding zeros.
+    Nothing is counted if the methods do not send the model.
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
     vectors = ["update", *(name for name, how in terms if how != "by_client")]
@@ -115,9 +123,10 @@ class Exchange(Stateful):
         self.server = server
         self.runner = runner
         methods = make_methods(config)
-        server.local_bytes = sum(method.local_bytes(server.network) for method in methods.values())
+        server.local_bytes = unsent_bytes(methods, server.network)
         self.halves = {name: method.Server(name, method) for name, method in methods.items()}
-        self.calls = HookCalls(server.network, Profile(config.logging.profile, server.network.device))
+        profile = Profile(config.logging.profile, server.device)
+        self.calls = HookCalls(server.network, profile, config.resources.server_cpus)
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
@@ -204,6 +213,9 @@ class Exchange(Stateful):
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
                 delta = check_delta(half, "update", self.calls(half, "update", server, delta, terms), delta)
+            if not half.method.sends_model and (delta.parameters.any() or delta.buffers.any()):
+                allowed = "the delta that it receives, as sends_model is False; see the hook evaluated"
+                raise wrong_result(half, "update", "a change of the model", allowed)
             deltas.append((place_of_hook(type(half), "update") if is_own(type(half)) else "", delta))
         assert reply.integers is not None
         server.parameters = server.parameters + delta.parameters
@@ -246,7 +258,7 @@ class Exchange(Stateful):
         terms: Mapping[str, Any] | None = None
         while True:
             try:
-                with self.calls.profile.part(f"server: {half.name}.{hook}"):
+                with self.calls.inside(half, hook):
                     yielded = next(plan) if terms is None else plan.send(terms)
                 request = check_request(half, hook, yielded)
             except StopIteration:

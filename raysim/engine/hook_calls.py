@@ -5,7 +5,8 @@ end a run hours later, or change its result without an error.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from raysim.engine.hook_checks import place_of_hook, wrong_result
 from raysim.engine.profile import Profile
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_own
+from raysim.system.device import compute_on
 from raysim.system.errors import WrongResult
 
 COPY = "a hook that leaves the module as it is; {}.network_at() returns a separate copy to move, convert or train"
@@ -30,10 +32,12 @@ class HookCalls:
     Args:
         model: the model. Hooks can change its module.
         profile: measures the seconds of each hook.
+        threads: the number of threads of each hook; 0 leaves the current number.
     """
 
-    def __init__(self, model: FlatModel, profile: Profile) -> None:
+    def __init__(self, model: FlatModel, profile: Profile, threads: int = 0) -> None:
         self.profile = profile
+        self._threads = threads
         self._module = model.module
         self._expected = _describe_module(model.module)
         self._calls: Counter[tuple[str, str]] = Counter()  # (half, hook) -> the number of calls
@@ -47,14 +51,21 @@ class HookCalls:
             WrongResult: the hook has changed the module.
         """
         watched = self._is_own(half, hook)
-        if not (watched or self.profile.on):
+        if not (watched or self.profile.on or self._threads):
             return getattr(half, hook)(*arguments)
         modes = self._modes() if watched and hook in INSIDE_THE_LOOP else None
-        with self.profile.part(f"{half.side}: {half.name}.{hook}"):
+        with self.inside(half, hook):
             result = getattr(half, hook)(*arguments)
         if watched:
             self.check(half, hook, modes)
         return result
+
+    @contextmanager
+    def inside(self, half: Half, hook: str) -> Iterator[None]:
+        """Return the context in which a hook computes: it is measured, and has its threads."""
+        threads = compute_on(self._threads) if self._threads else nullcontext()
+        with self.profile.part(f"{half.side}: {half.name}.{hook}"), threads:
+            yield
 
     def check(self, half: Half, hook: str, modes: list[bool] | None = None) -> None:
         """Check the module and the half after one call of a hook. Raises the errors of `__call__`.

@@ -198,6 +198,9 @@ def check_weights(half: Half, result: object, network: FlatModel) -> Weights | N
             isinstance(part, Tensor) and part.shape == like.shape
             for part, like in zip((result.parameters, result.buffers, result.integers), expected, strict=True)
         )
+        and result.frozen.keys() <= network.frozen.keys()
+        and all(value.shape == network.frozen[name].shape for name, value in result.frozen.items())
     ):
         return result
-    raise wrong_result(half, "evaluated", result, f"Weights{describe(expected)}, or None for the model")
+    allowed = f"Weights{describe(expected)} with frozen parameters of the model by name, or None for the model"
+    raise wrong_result(half, "evaluated", result, allowed)

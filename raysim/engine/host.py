@@ -15,7 +15,7 @@ from raysim.api.shared import Shared
 from raysim.config import Config
 from raysim.data.pixels import Source
 from raysim.engine import hook_checks
-from raysim.engine.compatibility import make_methods, name_methods
+from raysim.engine.compatibility import make_methods, name_methods, sends_model, unsent_bytes
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.memory_choice import choose_memory
@@ -30,7 +30,7 @@ from raysim.models.flat import FlatModel, Weights
 from raysim.models.graphs import Graphs
 from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
-from raysim.models.task_heads import select_head
+from raysim.models.task_heads import is_task_aware, select_head, tell_task
 from raysim.system.custom_code import is_own
 from raysim.system.device import to_device
 from raysim.system.errors import RunError, describe_error, locate_errors
@@ -65,7 +65,8 @@ class ClientHost:
         self.seconds: dict[int, float] = {}  # client of the last order -> the seconds that this client took
         self._custom_code = hook_checks.describe_custom_code(config, self._methods.values())
         self._logits = config.training.logits
-        self._has_task_heads = config.heads > 1
+        self._depends_on_task = config.heads > 1 or is_task_aware(module)
+        self._knows_task = config.scenario.windows is None
         self._top_k = config.evaluation.top_k
         self._samples = federation.source("train", device)
         self._test: Source | None = None  # the test split, once it is needed
@@ -74,16 +75,18 @@ class ClientHost:
         # The scores of the last evaluate_clients. A key is (client, phases, tasks so far). For the server's
         # model, it is (-1, version, tasks so far).
         self._scored: dict[tuple[int, int, int | None], Scores] = {}
-        self._local_bytes = sum(method.local_bytes(self.model) for method in self._methods.values())
+        self._local_bytes = unsent_bytes(self._methods, self.model)
+        self._sends_model = sends_model(self._methods)
         self._shared = Shared(
             model=self.model,
             broadcasts=self.broadcasts,
             seed=config.seed,
             training=config.training,
             deterministic=config.resources.deterministic,
+            classes=federation.classes,
             kept_out=self._kept_out,
-            unlabelled=federation.unlabelled_source(device),
-            parts=() if federation.unlabelled is None else federation.unlabelled.parts,
+            unlabelled=federation.unlabelled_source(self._samples),
+            unlabelled_streams=() if federation.unlabelled is None else federation.unlabelled.streams,
             objective=federation.objective,
         )
         self.clients = {number: self.make_client(number) for number in clients}
@@ -101,9 +104,8 @@ class ClientHost:
             for number in order.clients:
                 began = time.perf_counter()
                 self.model.load(self.broadcasts["model"].value)
-                if self._has_task_heads:
-                    stream, window = self.clients[number].stream, order.round_info_of(number).window
-                    select_head(self.model.module, stream.tasks_in(window, window + 1)[0])
+                if self._depends_on_task:
+                    self._tell_task(self.clients[number].stream, order.round_info_of(number).window)
                 with locate_errors(f"client {number}, round {order.round_info.round}"):
                     self.serve(self.clients[number], order, reply)
                 self.seconds[number] = time.perf_counter() - began
@@ -195,6 +197,12 @@ class ClientHost:
             self._test = self.federation.source("test", self.model.device)
         return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
 
+    def _tell_task(self, stream: Stream, window: int) -> None:
+        """Tell the model the task of a window, and select its head."""
+        task, so_far = stream.tasks_in(window, window + 1)[0], stream.tasks_in(0, window + 1)[-1] + 1
+        select_head(self.model.module, task)
+        tell_task(self.model.module, *((task, so_far) if self._knows_task else (None, len(self.federation.tasks))))
+
     def _kept_out(self, stream: Stream, window: int) -> Tensor | None:
         """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""
         admitted = self.federation.admitted(stream, window, self._logits)
@@ -226,6 +234,9 @@ class ClientHost:
             sent.append((half, terms))
             if is_own(type(half)):
                 deltas.append((f" returned by {hook_checks.place_of_hook(type(half), 'finish')}", delta))
+        if not self._sends_model:
+            delta = Delta(torch.zeros_like(delta.parameters), torch.zeros_like(delta.buffers))
+            deltas = [("", delta)]
         deltas[-1] = deltas[-1][0], delta
         if weights is not None:
             for half in halves_with_hook(halves, "personalize"):
@@ -235,7 +246,8 @@ class ClientHost:
         weight = share if order.arrived is None else client.trained / order.arrived
         weight *= order.discount
         encoded = self._encode(client, "update", delta.parameters)
-        reply.take_delta(client.id, delta, self.model.integers, weight, where, deltas, encoded, self._local_bytes)
+        integers = (self.model if self._sends_model else self.broadcasts["model"].value).integers
+        reply.take_delta(client.id, delta, integers, weight, where, deltas, encoded, self._local_bytes)
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
 

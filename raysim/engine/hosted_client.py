@@ -1,6 +1,6 @@
 """A client as its host runs it: its phases, exchanges, memory and state."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from raysim.api.step import Step
 from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.local_training import train
+from raysim.engine.local_training import epoch_of, train
 from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
@@ -107,6 +107,13 @@ class HostedClient(Client):
         """Run the local loop with all methods' hooks, and return the change of the model."""
         remember = self.offer if self.memory is not None and self.memory.kind.fill == "arrival" else None
         return train(self, [*self.halves.values()], remember, self.calls)
+
+    def epoch(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Put the model into training mode, and yield one epoch's batches; see `Client.epoch`."""
+        self.model.module.train()
+        for step in epoch_of(self, self.arrived if positions is None else positions, self.steps, None):
+            self.steps += 1
+            yield step.x, step.y, step.x if step.draws is None else self.show(step.positions)[0]
 
     def offer(self, step: Step) -> None:
         """Offer a step's samples to the memory. Each sample is offered once, after its first step."""

@@ -15,7 +15,7 @@ from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_batch, check_batches, check_outputs, check_positions, check_shape
-from raysim.engine.optimizer import make_optimizer
+from raysim.engine.optimizer import ScaledOptimizer, make_optimizer
 from raysim.federation.targets import refuse_infinite
 from raysim.models.inputs import as_input
 from raysim.system.custom_code import is_own
@@ -40,8 +40,6 @@ def train(
     buffers = model.buffers.clone()
     positions = choose_samples(client, halves, calls)
     client.trained = len(positions)
-    shuffle = client.generator("batches")
-    augment = client.generator("augment") if client.data.augment else None
     model.module.train()
     total = client.shared.training.local_steps
     for epoch in count():
@@ -55,8 +53,7 @@ def train(
         if batches is not None:
             steps = _foreign_steps(client, islice(batches, left), loop.number)
         else:
-            order = positions[torch.from_numpy(shuffle.permutation(len(positions)))]
-            steps = _steps(client, order, augment, loop.number, left)
+            steps = epoch_of(client, positions, loop.number, left)
         for step in steps:
             loop.step(step)
     loop.end()
@@ -94,12 +91,11 @@ def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], fir
         batch = following
 
 
-def _steps(
-    client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int, most: int | None
-) -> Iterator[Step]:
-    """Yield the steps of one epoch over these positions, at most `most`. Data goes to a GPU once per epoch."""
+def epoch_of(client: Client, positions: Tensor, first: int, most: int | None) -> Iterator[Step]:
+    """Shuffle these positions and yield the steps of one epoch, at most `most`. Data goes to a GPU once per epoch."""
+    epoch = positions[torch.from_numpy(client.generator("batches").permutation(len(positions)))]
     model, parts = client.model, client.batches(len(epoch))[:most]
-    draws = None if augment is None else _draw(client.data, augment, parts)
+    draws = _draw(client.data, client.generator("augment"), parts) if client.data.augment else None
     rows, task = client.stream.locate(epoch)
     rows = to_device(client.data.held(rows), model.device)
     tasks = to_device(task, model.device)
@@ -132,6 +128,8 @@ class LocalLoop:
         training = client.shared.training
         self.client = client
         self.optimizer = make_optimizer(training.optimizer)
+        if training.lr_scales:
+            self.optimizer = ScaledOptimizer(training.optimizer, client.model.layout, training.lr_scales)
         self.keeps_optimizer = training.keep_optimizer
         if self.keeps_optimizer:
             vars(self.optimizer).update(client.optimizer)

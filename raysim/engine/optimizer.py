@@ -1,11 +1,14 @@
 """The config's local optimizers, by name. Each phase makes a new one, which may inherit the last one's attributes."""
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import Annotated
 
 import torch
 from annotated_types import doc
 from pydantic import AfterValidator, ValidationInfo
+from torch import Tensor
 
 from raysim.api.local_optimizer import LocalAdam, LocalOptimizer, LocalSgd
 from raysim.config.block import BelowOne, NotNegative, Positive
@@ -72,6 +75,30 @@ def make_optimizer(settings: Optimizer) -> LocalOptimizer:
     """Return a new optimizer with the config's settings."""
     optimizer: LocalOptimizer = settings.with_keys()()
     return optimizer
+
+
+class ScaledOptimizer:
+    """An optimizer for each run of parameters with the same factor of the learning rate.
+
+    Args:
+        settings: the config's optimizer.
+        layout: the shapes of the parameters by name.
+        scales: the factors by patterns for names, as `training.lr_scales`. The first pattern that matches counts.
+    """
+
+    def __init__(self, settings: Optimizer, layout: Mapping[str, torch.Size], scales: Mapping[str, float]) -> None:
+        self._parts: list[tuple[int, float, LocalOptimizer]] = []  # length, factor, optimizer
+        factors = (next((scales[p] for p in scales if fnmatchcase(name, p)), 1.0) for name in layout)
+        pairs = [(factor, shape.numel()) for factor, shape in zip(factors, layout.values(), strict=True)]
+        for factor, run in groupby(pairs, key=lambda pair: pair[0]):
+            self._parts.append((sum(size for _, size in run), factor, make_optimizer(settings)))
+
+    def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
+        """Update the parameters [P] in place, given their gradient [P]."""
+        sizes = [size for size, _, _ in self._parts]
+        parts = zip(self._parts, parameters.split(sizes), gradient.split(sizes), strict=True)
+        for (_, factor, optimizer), own, slope in parts:
+            optimizer.step(own, slope, factor * lr)
 
 
 def vectors_of(settings: Optimizer) -> tuple[int, int]:

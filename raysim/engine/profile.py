@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -17,10 +17,12 @@ class Profile:
         on: whether seconds are measured; otherwise a part costs nothing.
         device: the device of the model. At its end, a part waits for the GPU work that it started. The work then counts
             for this part, but the run is slower.
+        clock: returns the current seconds; None is a wall clock.
     """
 
-    def __init__(self, on: bool, device: torch.device) -> None:
+    def __init__(self, on: bool, device: torch.device, clock: Callable[[], float] | None = None) -> None:
         self.on = on
+        self._clock = clock or time.perf_counter
         self._device = device
         self._seconds: dict[str, float] = defaultdict(float)
         self._inside: list[float] = []  # for each open part: the seconds of the parts inside it
@@ -41,14 +43,14 @@ class Profile:
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
+        began = self._clock()
         self._inside.append(0.0)
         try:
             yield
         finally:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
-            spent = time.perf_counter() - began
+            spent = self._clock() - began
             self._seconds[name] += spent - self._inside.pop()
             if self._inside:
                 self._inside[-1] += spent

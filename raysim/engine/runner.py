@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import torch
-
 from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.host import ClientHost
@@ -12,7 +10,7 @@ from raysim.engine.memory_counts import count_remembered
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Counts, Scores
 from raysim.federation.federation import Federation
-from raysim.system.device import set_torch
+from raysim.system.device import choose_device, set_torch
 
 
 class Runner(Protocol):
@@ -50,8 +48,9 @@ class LocalRunner:
     """
 
     def __init__(self, config: Config, federation: Federation, states: Mapping[int, bytes] | None = None) -> None:
-        device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
-        set_torch(device, config.resources.deterministic)
+        resources = config.resources
+        set_torch(choose_device(resources.gpus_per_actor or resources.server_gpus), resources.deterministic)
+        device = choose_device(resources.gpus_per_actor)
         self.host = ClientHost(config, federation, range(config.clients.count), device)
         if states is not None:
             self.host.restore(states)

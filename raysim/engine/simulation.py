@@ -20,7 +20,6 @@ from raysim.engine.memory_choice import choose_memory
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
-from raysim.evaluation.metrics import SEEN
 from raysim.evaluation.scoring import (
     ClientSummary,
     Scores,
@@ -28,6 +27,7 @@ from raysim.evaluation.scoring import (
     accuracies,
     by_protocol,
     chunks_for,
+    depends_on_tasks_so_far,
     mean_client_accuracies,
     summarise_clients,
 )
@@ -197,6 +197,7 @@ class Simulation(Stateful):
             virtual_time=self.virtual_time,
             idle_share=outcome.idle,
             records={**outcome.means, **server.records},
+            pictures=server.pictures,
             so_far=self._so_far,
             dispatches=dispatches,
         )
@@ -242,7 +243,7 @@ class Simulation(Stateful):
         """Return the scores of the current model, or of the personalized models. A version is tested only once."""
         local = self.config.evaluation.model == "local"
         # Personalized models may change in any round. The server's model changes only with its version.
-        so_far = self._so_far if SEEN in self.federation.protocols else None
+        so_far = self._so_far if depends_on_tasks_so_far(self.model.module, self.federation) else None
         now = (self.server.version, self.server.round if local else 0, so_far)
         if self._tested is None or self._tested[0] != now:
             chunks = [replace(chunk, so_far=so_far) for chunk in self.chunks]

@@ -1,5 +1,6 @@
 """How many runs, each in one process, there is room for at a time."""
 
+from raysim.config.schema import Resources
 from raysim.estimate.memory import PROCESS_BYTES, SHARED_BYTES
 from raysim.system.capacity import MOST_OF_MEMORY, Capacity, fit
 from raysim.system.errors import ConfigError
@@ -7,23 +8,30 @@ from raysim.system.errors import ConfigError
 CPUS_OF_A_RUN = 1  # all clients of a run are in one process
 
 
-def runs_at_once(capacity: Capacity, gpus: float, jobs: int | None) -> int:
+def gpus_of_a_run(wanted: Resources) -> float:
+    """Return the GPUs of a run in one process, where the server and the clients take turns."""
+    return max(wanted.gpus_per_actor, wanted.server_gpus)
+
+
+def runs_at_once(capacity: Capacity, gpus: float, jobs: int | None, cpus: float = CPUS_OF_A_RUN) -> int:
     """Return how many runs of a sweep, each a process of its own, a cluster carries out at a time.
 
     Args:
         capacity: what the cluster has.
         gpus: what each run takes of its GPUs.
         jobs: the most that are wanted.
+        cpus: what each run takes of its CPUs.
 
     Raises:
         ConfigError: there is no room for one.
     """
-    if capacity.cpus < CPUS_OF_A_RUN:
+    if capacity.room(cpus, 0, {}) < 1:
+        key = "server_cpus" if cpus > CPUS_OF_A_RUN else "address"
         raise ConfigError(
-            f"resources.address: the cluster has {capacity.cpus:g} CPUs, and each run of a sweep takes "
-            f"{CPUS_OF_A_RUN}; join another, or leave address out"
+            f"resources.{key}: the cluster has {capacity.cpus:g} CPUs, and each run of a sweep takes {cpus:g}; join "
+            "another, or leave address out"
         )
-    fits = [fit(CPUS_OF_A_RUN, capacity.cpus)]
+    fits = [int(capacity.room(cpus, 0, {}))]
     if capacity.memory is not None:
         room = MOST_OF_MEMORY * capacity.memory - SHARED_BYTES - PROCESS_BYTES  # Ray's and the driver's
         fits.append(int(room / PROCESS_BYTES))

@@ -13,7 +13,7 @@ from raysim.config import Config
 from raysim.config.experiment import Training as TrainingConfig
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import plan_updates
-from raysim.engine.compatibility import make_methods
+from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.exchange import Traffic, expected_bytes, select_clients
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.memory_choice import choose_memory
@@ -21,7 +21,7 @@ from raysim.engine.profile import Profile
 from raysim.engine.synchronous import drops_out
 from raysim.engine.virtual_time import Clock
 from raysim.estimate.rehearsal import FEW, Messages, Round, Sizes, in_small, rehearse, rounds_of, sizes_in
-from raysim.evaluation.metrics import SEEN
+from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_own
@@ -44,6 +44,10 @@ class Cost:
     """The evaluations of all test sets."""
     orders: Counter[int] = field(default_factory=Counter)
     """The orders by the number of clients that each is for."""
+    kinds: Counter[tuple[bool, bool]] = field(default_factory=Counter)
+    """The rounds by whether they are of a later task than the first, and whether they are their task's first."""
+    ends: Counter[tuple[bool, bool]] = field(default_factory=Counter)
+    """The ends of tasks by whether it is a later task than the first, and whether it is the run's end."""
     up: Counter[str] = field(default_factory=Counter)
     """Bytes by method; "model" is the model and its updates."""
     down: Mapping[str, int] = field(default_factory=dict)
@@ -137,8 +141,9 @@ class Forecast:
         self.cost = Cost(federation.availability.rounds)
         self._config, self._federation, self._seen, self._rule = config, federation, seen, rule
         self._methods = make_methods(config)
+        self._by_task = depends_on_tasks_so_far(model.module, federation)
         self._server = Server(config, federation, model)
-        self._server.local_bytes = sum(method.local_bytes(model) for method in self._methods.values())
+        self._server.local_bytes = unsent_bytes(self._methods, model)
         self._traffic = Traffic()
         self._versions: Counter[str] = Counter()  # of broadcasts, by name
         self._trained: Counter[int] = Counter()  # by client: its local trainings
@@ -203,7 +208,9 @@ class Forecast:
         """Carry out what follows a task's last round, and the evaluations."""
         server, every = self._server, self._config.evaluation.every_rounds
         ends_row = server.round in self._federation.availability.rows
+        self.cost.kinds[self._is_later, self._is_first] += 1
         if ends_row:
+            self.cost.ends[self._is_later, server.round == self.cost.rounds] += 1
             ends = [done.at_end for done in self._seen if done.is_last and done.is_later == self._is_later]
             for each in self._common(ends):
                 self._send(server.present, each)
@@ -216,10 +223,14 @@ class Forecast:
         """Whether the current round is of a later task than the first."""
         return self._server.progress.task > 0
 
+    @property
+    def _is_first(self) -> bool:
+        """Whether the current round is its task's first."""
+        return self._server.progress.began == self._server.round - 1
+
     def _messages(self) -> Sequence[Messages]:
         """Return the messages of the current round's kind."""
-        first = self._server.progress.began == self._server.round - 1
-        kind = [done for done in self._seen if done.is_first == first and done.is_later == self._is_later]
+        kind = [done for done in self._seen if done.is_first == self._is_first and done.is_later == self._is_later]
         return self._common([done.messages for done in kind])
 
     def _common(self, alike: Sequence[Sequence[Messages]]) -> Sequence[Messages]:
@@ -264,7 +275,7 @@ class Forecast:
         Clients that have never trained have the server's model. Class-IL among the seen classes is read again of every
         model after a new task.
         """
-        tested = (self._server.version, self._server.task if SEEN in self._federation.protocols else 0)
+        tested = (self._server.version, self._server.task if self._by_task else 0)
         if self._config.evaluation.model == "local":
             without = len(self._trained) < self._config.clients.count
             changed = self._changed if tested[1] == self._tested[1] else self._trained

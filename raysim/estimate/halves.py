@@ -15,26 +15,29 @@ BATCHES = (2, 3)  # of the two rehearsals
 ROUNDS = (1, 1)  # one of each of two tasks
 
 
-def measure_halves(config: Config, federation: Federation, model: FlatModel, batches: Ints) -> tuple[Ints, Ints]:
+def measure_halves(
+    config: Config, federation: Federation, model: FlatModel, batches: Ints
+) -> tuple[Ints, Ints, tuple[int, int]]:
     """Return the bytes that methods keep at clients with n batches each, and their largest tables (int64 [n]).
 
-    The two rehearsals show a constant part and a part per batch. User-defined methods are left out: what they
+    The third result is the bytes of auxiliary networks: of the server, and of a host; see Rehearsal. The two
+    rehearsals show a constant part and a part per batch. User-defined methods are left out: what they
     do besides computing should happen in the run alone.
     """
     built_in = {name: keys for name, keys in config.methods.items() if ":" not in name}
     config = config.model_copy(update={"methods": built_in})
     few, more = (_measure(config, federation, model, count) for count in BATCHES)
-    kept, tables = (few[:, None] + (more - few)[:, None] * (batches - BATCHES[0])).clip(0)
-    return kept, tables
+    kept, tables, *_ = (few[:, None] + (more - few)[:, None] * (batches - BATCHES[0])).clip(0)
+    return kept, tables, (int(more[2]), int(more[3]))
 
 
 def _measure(config: Config, federation: Federation, model: FlatModel, batches: int) -> Ints:
-    """Return the bytes that one client with this many batches keeps, and those of its largest table.
+    """Return what a rehearsal shows of one client with this many batches: the bytes of `measure_halves`.
 
     A method that fails here is the run's to refuse; it counts as nothing.
     """
     size = min(config.training.batch_size, FEW)
     with suppress(Exception):
         seen = rehearse(*in_small(config, federation, batches, size, ROUNDS), model, ROUNDS)
-        return np.array([seen.kept, seen.table])
-    return np.zeros(2, np.int64)
+        return np.array([seen.kept, seen.table, seen.serving, seen.beside])
+    return np.zeros(4, np.int64)

@@ -72,6 +72,7 @@ class MemoryNeed:
         working: what hosts take more while they compute or evaluate, those that do so at a time.
         gpu: what a host with a share of a GPU has there, without its clients: samples, vectors of the model's length,
             and a batch's activations.
+        server_gpu: what the server's auxiliary networks have of a GPU if it has a share, with a training step.
         clients: what a host holds for each client that it owns.
         savings: returns the bytes that methods would keep less with another hyperparameter, all clients together, by
             KEY=VALUE.
@@ -83,6 +84,7 @@ class MemoryNeed:
     host: int = 0
     working: int = 0
     gpu: int = 0
+    server_gpu: int = 0
     clients: Sequence[int] = ()
     savings: Callable[[], Mapping[str, int]] = dict
     forked: bool = False
@@ -149,7 +151,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     vector, kind = model.weights().nbytes, choose_memory(config, methods)
     largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
-    of_halves, tables = measure_halves(config, federation, model, batches)
+    of_halves, tables, (serving_networks, beside) = measure_halves(config, federation, model, batches)
     broadcasts = 1 + sum(
         bool(method.replies) for method in methods.values()
     )  # a method's means come back as broadcasts
@@ -160,8 +162,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     kept = min(training, KEPT_BYTES)
     on_gpu = training + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(training, evaluating)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
-    second = [] if federation.unlabelled is None else [federation.unlabelled.split]
-    data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, *second))
+    second = None if federation.unlabelled is None else federation.unlabelled.split
+    data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, second) if part is not None)
     terms = [sum(how != "by_client" for how in method.replies.values()) for method in methods.values()]
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
     keeps, takes = vectors_of(config.training.optimizer)
@@ -174,10 +176,11 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     return replace(
         processes_alone(config),
         data=data,
-        coordinator=serving * vector + imported,
-        host=(2 + broadcasts) * vector + kept + imported,
+        coordinator=serving * vector + imported + serving_networks,
+        host=(2 + broadcasts) * vector + kept + imported + beside,
         working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
-        gpu=data + (2 + broadcasts + working) * vector + on_gpu + int(tables.max()),
+        gpu=data + (2 + broadcasts + working) * vector + on_gpu + int(tables.max()) + beside,
+        server_gpu=serving_networks,
         clients=[
             int(own)
             + kept_steps
@@ -193,11 +196,14 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
 def _savings(config: Config, federation: Federation, model: FlatModel, batches: Ints, kept: int) -> Mapping[str, int]:
     """Return the bytes that methods would keep less of what is kept, by the hyperparameter that does so."""
     savings: dict[str, int] = {}
-    for key, (name, method) in zip(config.methods, make_methods(config).items(), strict=True):
+    methods = make_methods(config)
+    for key in config.methods:
+        name = key.rpartition(":")[2]
+        method = methods[name]
         for knob, value in method.frugal.items():
             if getattr(method, knob) != value:
                 frugal = {**config.methods, key: {**config.methods[key], knob: value}}
-                less, _ = measure_halves(config.model_copy(update={"methods": frugal}), federation, model, batches)
+                less, *_ = measure_halves(config.model_copy(update={"methods": frugal}), federation, model, batches)
                 savings[f"methods.{name}.{knob}={value}"] = kept - int(less.sum())
     return {setting: nbytes for setting, nbytes in savings.items() if nbytes > 0}
 

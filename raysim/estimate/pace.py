@@ -2,18 +2,20 @@
 
 import pickle
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.runner import LocalRunner
+from raysim.estimate.cost import Cost
 from raysim.estimate.rehearsal import in_small, rehearse, rounds_of
 from raysim.evaluation.scoring import Chunk
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
+from raysim.system.device import choose_device
 from raysim.system.seeding import torch_untouched
 
 ROUNDS = 2  # of each of up to three tasks; in the third memories are there, and whatever is imported late is
@@ -38,6 +40,9 @@ class Pace:
     - of the evaluation of a sample.
 
     Seconds that pass in addition: of a round, with --local and on Ray, and of a call to a host there.
+
+    Seconds of the server halves: `serving` of a round of each kind of `Cost.kinds`, `ending` of `end_task` of each kind
+    of `Cost.ends`.
     """
 
     step: float
@@ -46,6 +51,21 @@ class Pace:
     round: float
     round_on_ray: float
     call: float
+    serving: Mapping[tuple[bool, bool], float] = field(default_factory=dict)
+    ending: Mapping[tuple[bool, bool], float] = field(default_factory=dict)
+
+    def seconds_of_server(self, cost: Cost) -> tuple[float, float]:
+        """Return the seconds of the server halves in all rounds, and in `end_task` of all tasks.
+
+        A kind that the rehearsal lacks is like one of the first task, or like the end of a task before the last one.
+        """
+        rounds = sum(
+            count * self.serving.get((later, first), self.serving.get((False, first), 0.0))
+            for (later, first), count in cost.kinds.items()
+        )
+        like = [kind for kind in ((True, False), (False, False), (False, True)) if kind in self.ending][:1]
+        usual = self.ending[like[0]] if like else 0.0
+        return rounds, sum(count * self.ending.get(kind, usual) for kind, count in cost.ends.items())
 
 
 def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
@@ -61,8 +81,10 @@ def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
     first, later = seconds[-ROUNDS:]
     beginning = max(first - later, 0.0) if len(seconds) > ROUNDS else 0.0
     slowness = _seconds_of_reference() / REFERENCE
-    overhead = [slowness * seconds for seconds in (ROUND, ROUND_ON_RAY, CALL)]
-    return Pace(min(first, later), beginning, sample, *overhead)
+    round_here, round_on_ray, call = (slowness * seconds for seconds in (ROUND, ROUND_ON_RAY, CALL))
+    serving = {(done.is_later, done.is_first): done.serving for done in seen}
+    ending = {(done.is_later, done.is_final): done.ending for done in seen if done.is_last}
+    return Pace(min(first, later), beginning, sample, round_here, round_on_ray, call, serving, ending)
 
 
 def _seconds_of_reference() -> float:
@@ -86,5 +108,16 @@ def _seconds_per_sample(config: Config, federation: Federation, model: FlatModel
 
 
 def _clock(config: Config) -> Callable[[], float]:
-    """Return what to take times with: a core's own seconds, whatever else the machine does; on a GPU a wall's."""
-    return time.perf_counter if config.resources.gpus_per_actor else time.process_time
+    """Return what to take times with: a core's own seconds, whatever else the machine does.
+
+    On a GPU, and on several cores for the server, these are a wall clock's.
+    """
+    if choose_device(max(config.resources.gpus_per_actor, config.resources.server_gpus)).type == "cuda":
+        return _seconds_of_gpu
+    return time.perf_counter if config.resources.server_cpus > 1 else time.process_time
+
+
+def _seconds_of_gpu() -> float:
+    """Return the current seconds, after the work that the GPU has been given."""
+    torch.cuda.synchronize()
+    return time.perf_counter()

@@ -24,6 +24,7 @@ class Placement:
         packed: whether they go to few nodes.
         warning: that the cluster has less memory, if `resources.memory` is warn and it has.
         avoid: the ids of nodes that get no host.
+        server: the CPUs and GPUs that the coordinator asks Ray for.
     """
 
     clients: Sequence[Sequence[int]]
@@ -34,6 +35,7 @@ class Placement:
     packed: bool = False
     warning: str = ""
     avoid: Sequence[str] = ()
+    server: tuple[float, float] = (0, 0)
 
     @property
     def actors(self) -> int:
@@ -57,11 +59,15 @@ def place(config: Config, capacity: Capacity, need: MemoryNeed | None = None) ->
         raise ConfigError("resources.workers: found forked, allowed: auto or spawned, as this system is not Linux")
     check_gpus(config, capacity)
     check_custom(config, capacity)
+    check_server(config, capacity)
+    server = wanted.server_cpus, wanted.server_gpus
+    capacity = beside_server(server, capacity)
     actors = _actors(config, capacity)
     if capacity.room(0, wanted.gpus_per_actor, {}) < actors:
         raise ConfigError(
             f"resources.gpus_per_actor: found {wanted.gpus_per_actor:g} for each of {actors} actors, the cluster has "
-            f"{capacity.gpus:g} GPUs; give each less, or set resources.clients_per_actor=auto"
+            f"{capacity.gpus:g} GPUs{_beside(wanted.server_gpus)}; give each less, or set "
+            "resources.clients_per_actor=auto"
         )
     room = capacity.room(0, wanted.gpus_per_actor, wanted.custom)
     if room < actors:
@@ -71,7 +77,7 @@ def place(config: Config, capacity: Capacity, need: MemoryNeed | None = None) ->
         )
     dealt = [range(first, config.clients.count, actors) for first in range(actors)]
     cpus, packed = _cpus(config, actors, capacity), wanted.placement == "pack"
-    placement = Placement(dealt, cpus, wanted.gpus_per_actor, 0, wanted.custom, packed)
+    placement = Placement(dealt, cpus, wanted.gpus_per_actor, 0, wanted.custom, packed, server=server)
     return check_memory(config, capacity, placement, need or processes_alone(config))
 
 
@@ -100,9 +106,8 @@ def _lack(config: Config, text: str) -> str:
 
 def hosts_by_node(placement: Placement, capacity: Capacity) -> list[int]:
     """Return how many hosts each node of a cluster gets that gets any, as Ray spreads or packs them; most first."""
-    room = sorted(
-        (node.room(placement.cpus, placement.gpus, placement.custom) for node in capacity.nodes), reverse=True
-    )
+    nodes = beside_server(placement.server, capacity).nodes
+    room = sorted((node.room(placement.cpus, placement.gpus, placement.custom) for node in nodes), reverse=True)
     hosts = [0] * len(room)
     for _ in range(placement.actors):
         free = [node for node, count in enumerate(hosts) if count < room[node]]
@@ -202,17 +207,46 @@ def _of(actors: int) -> str:
 
 def check_gpus(config: Config, capacity: Capacity) -> None:
     """Refuse a share of GPUs that does not exist. Raises ConfigError."""
-    share = config.resources.gpus_per_actor
-    if share > capacity.gpus == 0:
-        address = config.resources.address
-        lacking = f"no node of {address} has a GPU now" if address else "this machine has no GPU that torch can use"
-        words = f"found {share:g}, and {lacking}; allowed: 0, to compute on CPUs"
-        raise ConfigError(words, "resources.gpus_per_actor")
-    if share > capacity.gpus:
+    wanted, address = config.resources, config.resources.address
+    for key, share in (("gpus_per_actor", wanted.gpus_per_actor), ("server_gpus", wanted.server_gpus)):
+        if share > capacity.gpus == 0:
+            lacking = f"no node of {address} has a GPU now" if address else "this machine has no GPU that torch can use"
+            words = f"found {share:g}, and {lacking}; allowed: 0, to compute on CPUs"
+            raise ConfigError(words, f"resources.{key}")
+        if share > capacity.gpus:
+            raise ConfigError(
+                f"resources.{key}: found {share:g}, the cluster has {capacity.gpus:g} GPUs; "
+                f"allowed: a number from 0 to {capacity.gpus:g}"
+            )
+
+
+def check_server(config: Config, capacity: Capacity) -> None:
+    """Refuse a share of the coordinator that its node, the driver's, does not have. Raises ConfigError."""
+    wanted = config.resources
+    if wanted.server_cpus >= capacity.cpus:
         raise ConfigError(
-            f"resources.gpus_per_actor: found {share:g}, the cluster has {capacity.gpus:g} GPUs; "
-            f"allowed: a number from 0 to {capacity.gpus:g}"
+            f"resources.server_cpus: found {wanted.server_cpus}, allowed: at most {max(capacity.cpus - 1, 0):g}, as "
+            f"hosts need the rest of the {capacity.cpus:g} CPUs"
         )
+    for node in (node for node in capacity.nodes or [capacity] if node.has_driver or not capacity.nodes):
+        for key, share, has in (("cpus", wanted.server_cpus, node.cpus), ("gpus", wanted.server_gpus, node.gpus)):
+            if share > has:
+                raise ConfigError(
+                    f"resources.server_{key}: found {share:g}, allowed: at most {has:g}, which this machine's node has"
+                )
+
+
+def beside_server(server: tuple[float, float], capacity: Capacity) -> Capacity:
+    """Return what a cluster has for hosts, given the CPUs and GPUs of the coordinator on the driver's node."""
+    if capacity.nodes:
+        nodes = [beside_server(server, node) if node.has_driver else node for node in capacity.nodes]
+        cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
+        return replace(capacity, cpus=cpus, gpus=gpus, nodes=nodes)
+    return replace(capacity, cpus=capacity.cpus - server[0], gpus=capacity.gpus - server[1])
+
+
+def _beside(share: float) -> str:
+    return f" beside the server's {share:g}" if share else ""
 
 
 def check_custom(config: Config, capacity: Capacity) -> None:
@@ -259,12 +293,13 @@ def _cpus(config: Config, actors: int, capacity: Capacity) -> float:
         return wanted.cpus_per_actor
     if wanted.cpus_per_actor == "auto":
         raise ConfigError(
-            f"resources.clients_per_actor: found {_of(actors)}, too many to share {_cpus_of(capacity)}; "
+            f"resources.clients_per_actor: found {_of(actors)}, too many to share {_cpus_of(capacity)}"
+            f"{_beside(wanted.server_cpus)}; "
             "set resources.clients_per_actor=auto, which makes one actor per CPU"
         )
     raise ConfigError(
         f"resources.cpus_per_actor: found {wanted.cpus_per_actor:g} for each of {actors} actors, the cluster has "
-        f"{_cpus_of(capacity)}; allowed: auto, or at most {most:.4g}"
+        f"{_cpus_of(capacity)}{_beside(wanted.server_cpus)}; allowed: auto, or at most {most:.4g}"
     )
 
 

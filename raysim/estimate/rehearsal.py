@@ -18,9 +18,12 @@ from raysim.api.messages import Broadcast, count_bytes
 from raysim.config import Config
 from raysim.config.schema import Resources
 from raysim.config.timing import Clients, SynchronousSchedule
+from raysim.engine.exchange import WAITING
 from raysim.engine.orders import Order, Reply
+from raysim.engine.profile import Profile
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
+from raysim.estimate.server_loops import ServerLoops
 from raysim.federation.availability import Attendance, Availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -29,6 +32,7 @@ from raysim.system.seeding import torch_untouched
 
 ROUNDS = (3, 3, 2)  # by task; so that messages of every k-th round show as a difference between rounds of a kind
 FEW = 2  # samples of a batch, where nothing is timed
+TRAINED = 4  # of a trained network: itself, its gradient, two moments
 RATE = 1e-9  # learning rate, with which nothing diverges on a few samples
 
 
@@ -72,6 +76,8 @@ class Round:
     is_first: bool
     """Whether it is its task's first round."""
     is_last: bool
+    is_final: bool = False
+    """Whether it is the run's last round, after which methods may omit what serves the next task."""
     messages: list[Messages] = field(default_factory=list)
     """Of all orders, in turn."""
     at_end: list[Messages] = field(default_factory=list)
@@ -82,6 +88,11 @@ class Round:
     """The samples that an epoch ran over."""
     steps: int = 0
     seconds: float = 0.0
+    """Those beside the server halves' hooks."""
+    serving: float = 0.0
+    """The seconds of the server halves' hooks, without those of `end_task`."""
+    ending: float = 0.0
+    """The seconds of `end_task` at the server."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,10 @@ class Rehearsal:
     """The most bytes that the client-side parts of the methods kept from one order to the next."""
     table: int
     """The bytes of the largest matrix [n, P], if that is more."""
+    serving: int
+    """The bytes of the server's auxiliary networks, with gradients and two moments, and of a training step."""
+    beside: int
+    """The bytes of such networks at a host: an initial one, and one with its gradient and two moments."""
 
 
 def rehearse(
@@ -117,28 +132,42 @@ def rehearse(
     with torch_untouched():
         runner = Watcher(config, federation)
         simulation = Simulation(config, federation, runner, model=copy.deepcopy(model))
+        simulation.server.pacer = loops = ServerLoops(clock)
+        simulation.exchange.calls.profile = Profile(True, simulation.server.device, clock)
         began = time.perf_counter()
         with TableWatch(model) as watch:
             for count in rounds:
                 if time.perf_counter() - began > patience:
                     break
-                done += [_carry_out(simulation, runner, clock) for _ in range(count)]
-    return Rehearsal(done, runner.kept, watch.largest if watch.largest > runner.kept else 0)
+                done += [_carry_out(simulation, runner, loops, clock) for _ in range(count)]
+    serving = TRAINED * count_bytes(simulation.server.networks.state()) + loops.peak
+    table = watch.largest if watch.largest > runner.kept else 0
+    return Rehearsal(done, runner.kept, table, serving, (1 + TRAINED) * runner.beside)
 
 
-def _carry_out(simulation: Simulation, runner: "Watcher", clock: Callable[[], float]) -> Round:
+def _carry_out(simulation: Simulation, runner: "Watcher", loops: ServerLoops, clock: Callable[[], float]) -> Round:
     """Carry out the next round, which is not evaluated, and return what was seen of it."""
-    server, began = simulation.server, clock()
+    server, profile, began = simulation.server, simulation.exchange.calls.profile, clock()
     server.begin_round()
     progress, ends = server.progress, server.round in simulation.federation.availability.rows
     seen = Round(progress.task > 0, progress.began == server.round - 1, ends)
+    seen.is_final = server.round == simulation.federation.availability.rounds
     runner.round, runner.messages = seen, seen.messages
     simulation.schedule.update()
+    hooks = _of_server(profile)
+    seen.serving = hooks + loops.take()
     runner.messages = seen.at_end
     if ends:
         simulation.exchange.drive_plans("end_task", server.present)
-    seen.seconds = clock() - began
+    at_end = _of_server(profile)
+    seen.ending = at_end + loops.take()
+    seen.seconds = clock() - began - hooks - at_end
     return seen
+
+
+def _of_server(profile: Profile) -> float:
+    """Return the seconds of the server halves' hooks since the last call."""
+    return sum(seconds for part, seconds in profile.take().items() if part != WAITING)
 
 
 class Watcher(LocalRunner):
@@ -149,12 +178,16 @@ class Watcher(LocalRunner):
         self.round = Round(False, False, False)
         self.messages = self.round.messages
         self.kept = 0
+        self.beside = 0
         self._versions: dict[str, int] = {}
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
         """Carry out the order, and return the reply."""
         reply, client = super().begin(order, broadcasts), self.host.clients[0]
-        self.kept = max(self.kept, count_bytes([half.state() for half in client.halves.values()]))
+        states = [half.state() for half in client.halves.values()]
+        self.kept = max(self.kept, count_bytes([states, client.networks]))
+        beside = client.shared.networks.values()
+        self.beside = sum(tensor.nbytes for module in beside for tensor in module.state_dict().values())
         if order.op == "train":
             self.round.sizes = sizes_in(client.stream, client.window)
             self.round.trained, self.round.steps = client.trained, client.steps
@@ -212,7 +245,8 @@ def in_small(
     known = config.scenario.windows is None  # whether clients and the server know where tasks end
     stream = Stream(samples, tasks, stages=None if known else [0])
     if unlabelled is not None:
-        unlabelled = replace(unlabelled, parts=[np.resize(unlabelled.parts[0], rows)])
+        second = [] if unlabelled.split is None else [np.resize(np.concatenate(unlabelled.streams[0].rows), rows)]
+        unlabelled = replace(unlabelled, streams=[Stream(second) if second else stream])
     training = {
         "rounds_per_task": rounds[0],
         "local_epochs": 1 if config.training.local_epochs else None,

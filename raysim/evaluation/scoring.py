@@ -22,13 +22,18 @@ from raysim.federation.targets import check_measured
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
 from raysim.models.inputs import as_input, two_samples
-from raysim.models.task_heads import select_head
+from raysim.models.task_heads import is_task_aware, select_head, tell_task
 from raysim.objectives import OfAllSamples
 from raysim.system.device import to_device
 from raysim.system.errors import Diverged
 
 MOST_SAMPLES = 500
 WIDEST = 32 * 2**20  # bytes: glibc returns larger blocks to the kernel, which costs a wide CNN an eighth of its time
+
+
+def depends_on_tasks_so_far(module: nn.Module, federation: Federation) -> bool:
+    """Return whether an evaluation depends on the number of tasks that have begun."""
+    return SEEN in federation.protocols or is_task_aware(module)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ def score(
         for chunk in chunks:
             task = federation.tasks[chunk.task]
             select_head(module, chunk.task)
+            tell_task(module, None, chunk.so_far or len(federation.tasks))
             rows = torch.from_numpy(task.test[chunk.start : chunk.stop].astype("int64"))
             rows = to_device(rows, test.device)
             logits = module(as_input(test.fetch(rows, chunk.task), dtype))

@@ -24,9 +24,11 @@ from raysim.data.scenario import Task, domains, hold_out, permutations, rotation
 from raysim.data.transforms import AUGMENTATIONS, CustomAugmentation, check_augmentation, normalization
 from raysim.federation.assignment import make_streams
 from raysim.federation.availability import Availability, plan_availability
+from raysim.federation.labels import divide_by_label
 from raysim.federation.stream import Stream
 from raysim.federation.targets import make_objective
 from raysim.federation.unlabelled import Unlabelled, assign_unlabeled
+from raysim.models.inputs import Ids
 from raysim.objectives import Objective
 from raysim.objectives.classification import Classification
 from raysim.system import seeding
@@ -53,7 +55,7 @@ class Federation:
     opener: Opener | None = None
     """Opens a client's custom stream, if there is one."""
     unlabelled: Unlabelled | None = None
-    """The second dataset, if there is one."""
+    """The samples without labels, if there are any: a second dataset, or a part of the training samples."""
     objective: Objective = CLASSIFICATION
 
     @cached_property
@@ -72,9 +74,9 @@ class Federation:
         return self.dataset.shape
 
     @property
-    def vocabulary(self) -> int | None:
-        """The number of ids, or None if samples are not ids."""
-        return self.dataset.vocabulary
+    def vocabulary(self) -> Ids:
+        """The number of ids, or None if samples are not ids. Of a table with categories: of each its number of ids."""
+        return self.dataset.categories or self.dataset.vocabulary
 
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
         """Return a split on a device, with the tasks' transforms. Only training data are augmented."""
@@ -83,11 +85,11 @@ class Federation:
         augment, custom = (self.augment, self.custom_augment) if training else ((), ())
         return Source(data, maps, device=device, normalization=self.normalization, augment=augment, custom=custom)
 
-    def unlabelled_source(self, device: torch.device) -> Source | None:
-        """Return the second dataset on a device, normalized like the first, or None if there is none."""
-        if self.unlabelled is None:
-            return None
-        return Source(self.unlabelled.split, [None], device=device, normalization=self.normalization)
+    def unlabelled_source(self, training: Source) -> Source:
+        """Return the samples without labels on the device of the training samples, normalized and transformed alike."""
+        if self.unlabelled is None or self.unlabelled.split is None:
+            return training
+        return Source(self.unlabelled.split, [None], device=training.device, normalization=self.normalization)
 
     def open_stream(self, client: int, device: torch.device) -> CustomStream:
         """Return a client's custom stream."""
@@ -140,7 +142,10 @@ def build_federation(config: Config, download: bool = True, pretend: bool = Fals
     """
     federation = federation_without_clients(config, download, pretend)
     check_augmentation(federation.augment, federation.custom_augment, federation.dataset.train)
-    streams = make_streams(config, federation.dataset, federation.tasks)
+    streams, train = make_streams(config, federation.dataset, federation.tasks), federation.dataset.train
+    if config.dataset.label_rate is not None:
+        streams, others = divide_by_label(streams, train, config.dataset.label_rate, config.seed)
+        federation = replace(federation, unlabelled=Unlabelled(others))
     federation = replace(federation, streams=streams, availability=plan_availability(config, streams))
     if config.evaluation.model != "global":
         _check_held_classes(config, federation)

@@ -5,6 +5,8 @@ at a time. A stage is the part between two boundaries that the client knows: a t
 not know the boundaries.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
@@ -48,6 +50,13 @@ class Stream:
     def windows(self) -> int:
         """The number of windows in which the data arrive."""
         return len(self._windows) - 1
+
+    def take(self, marked: npt.NDArray[np.bool_]) -> Stream:
+        """Return the stream of the rows that are marked (bool, by row), with the same windows and stages."""
+        taken = {id(rows): rows[marked[rows]] for rows in self.rows}  # portions may share an array
+        before = np.cumsum(np.concatenate([[False], *(marked[rows] for rows in self.rows)]))
+        ends = [int(before[end]) for end in self._windows[1:]]
+        return Stream([taken[id(rows)] for rows in self.rows], self.tasks, ends, self._stages)
 
     def span(self, first: int, last: int) -> Tensor:
         """Return the positions (int64) of the windows first, ..., last - 1."""

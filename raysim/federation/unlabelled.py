@@ -1,4 +1,4 @@
-"""A second, unlabeled dataset, of which every client has an equal part."""
+"""Samples without labels: those of a second dataset, of which every client has an equal part, or of the stream."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +8,19 @@ import numpy as np
 from raysim.config import Config
 from raysim.data.dataset import Dataset, Split
 from raysim.data.text import reword
-from raysim.federation.stream import Rows
+from raysim.federation.stream import Stream
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
 class Unlabelled:
-    """Samples without labels; `parts[k]` are client k's rows (int32)."""
+    """Samples without labels; `streams[k]` is client k's."""
 
-    split: Split
-    parts: Sequence[Rows]
+    streams: Sequence[Stream]
+    """With the windows of the clients' streams; of a second dataset, all samples are in one window."""
+    split: Split | None = None
+    """The split that the streams' rows are of: a second dataset's, or None for the training split."""
 
 
 def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabelled:
@@ -37,6 +39,11 @@ def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabel
             f"dataset.unlabelled: found samples of shape {shape}, allowed: {first.shape}, as in dataset; choose "
             "another dataset, or bring its samples to that shape"
         )
+    if first.categories or second.categories:
+        raise ConfigError(
+            "dataset.unlabelled: found a table with categories, whose ids differ between tables, allowed: tables "
+            "without categories; or dataset.label_rate"
+        )
     if (first.vocabulary is None) != (second.vocabulary is None) or (second.vocabulary or 0) > (first.vocabulary or 0):
         kinds = ["numbers" if s.vocabulary is None else f"ids up to {s.vocabulary - 1}" for s in (second, first)]
         raise ConfigError(f"dataset.unlabelled: found samples that are {kinds[0]}, allowed: {kinds[1]}, as in dataset")
@@ -45,4 +52,4 @@ def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabel
             f"dataset.unlabelled: found {len(split)} samples, allowed: at least one for each of the {clients} clients"
         )
     order = seeding.generator(config.seed, "unlabelled").permutation(len(split)).astype(np.int32)
-    return Unlabelled(split, np.array_split(order, clients))
+    return Unlabelled([Stream([part]) for part in np.array_split(order, clients)], split)

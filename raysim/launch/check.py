@@ -9,7 +9,7 @@ from raysim.config import Config, load
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
-from raysim.engine.compatibility import check_fit, check_methods
+from raysim.engine.compatibility import check_fit, check_methods, sends_model
 from raysim.engine.hook_names import describe_unused
 from raysim.estimate import placement
 from raysim.estimate.cost import Cost, foresee
@@ -27,6 +27,7 @@ from raysim.system.seeding import torch_untouched
 
 LabelledLines = Iterator[tuple[str, str]]
 SHOWN = 6  # number of tasks shown by name
+LEAST_SERVING = 0.01  # of the time: a line shows the server's part if it is as large
 
 
 def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
@@ -66,13 +67,17 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     if unused := describe_unused(methods):
         yield "warning", "; ".join(unused)
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
-    sent, about = model.weights().nbytes, "about " * _labels_missing(config, federation)
+    sent = f"{in_units(model.weights().nbytes)} as sent" if sends_model(methods) else "never sent"
+    about = "about " * _labels_missing(config, federation)
     rounds = f"{about * (config.scenario.windows is not None)}{federation.availability.rounds:,}"  # windows end by size
     yield "data", _data(config, federation)
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
-    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {in_units(sent)} as sent"
+    if config.dataset.label_rate is not None and federation.unlabelled is not None:
+        known, others = (sum(map(len, streams)) for streams in (federation.streams, federation.unlabelled.streams))
+        yield "labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label"
+    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}"
     try:
         cost = foresee(config, federation, model)
     except RunError as error:
@@ -82,7 +87,7 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     yield "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates"
     yield from _work(cost, about)
     yield from _places(config, capacity, need, cluster)
-    yield "time", _time(config, federation, model, cost, capacity)
+    yield from _time(config, federation, model, cost, capacity)
 
 
 def check_run(
@@ -111,7 +116,7 @@ def _without_data(config: Config, capacity: Capacity) -> LabelledLines:
 
 def _lacks_gpus(config: Config, capacity: Capacity) -> bool:
     """Return whether a config asks for GPUs where there are none, so that it is meant for another machine."""
-    return config.resources.gpus_per_actor > 0 and not capacity.gpus
+    return max(config.resources.gpus_per_actor, config.resources.server_gpus) > 0 and not capacity.gpus
 
 
 def _labels_missing(config: Config, federation: Federation) -> bool:
@@ -225,7 +230,10 @@ def _warning(place: Placement) -> LabelledLines:
 
 
 def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int]]) -> LabelledLines:
-    """Yield what hosts with these clients take of a GPU, if they use one: nothing of it is measured."""
+    """Yield what the server, and hosts with these clients, take of a GPU if they use one: nothing of it is measured."""
+    if config.resources.server_gpus and need.server_gpu:
+        what = "its auxiliary networks and their training; copies of the model and CUDA's own 0.6 GiB beside"
+        yield "GPU memory of the server", f"about {in_units(need.server_gpu)} for {what}"
     share = config.resources.gpus_per_actor
     if not share:
         return
@@ -238,7 +246,13 @@ def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int
 def _actors(place: Placement, where: str) -> str:
     shares = _shares(place.cpus, place.gpus)
     own = "".join(f", {amount:g} {name}" for name, amount in place.custom.items())
-    return f"1 coordinator and {_count(place.actors, 'host')} {where}; each host has {_clients(place)}, {shares}{own}"
+    hosts = f"{_count(place.actors, 'host')} {where}"
+    return f"{_coordinator(*place.server)} and {hosts}; each host has {_clients(place)}, {shares}{own}"
+
+
+def _coordinator(cpus: float, gpus: float) -> str:
+    shares = [_count(share, what) for share, what in ((cpus, "CPU"), (gpus, "GPU")) if share]
+    return f"1 coordinator{' with ' * bool(shares)}{' and '.join(shares)}"
 
 
 def _largest(place: Placement, need: MemoryNeed) -> int:
@@ -257,7 +271,8 @@ def _asked_for(config: Config, need: MemoryNeed, where: str) -> LabelledLines:
     share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _count(cpus, "CPU")
     own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
     asks = "; ".join([share, _count(wanted.gpus_per_actor, "GPU"), *own])
-    yield "actors", f"1 coordinator and {hosts}, {where}; each host asks for {asks}"
+    coordinator = _coordinator(wanted.server_cpus, wanted.server_gpus)
+    yield "actors", f"{coordinator} and {hosts}, {where}; each host asks for {asks}"
     most = need.host_with(range(packed))
     yield "memory", f"about {in_units(need.node)} on a node, and up to {in_units(most)} for each host there"
     yield from _gpu_memory(config, need, [range(packed)])
@@ -276,18 +291,23 @@ def _count(count: float, what: str) -> str:
     return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
 
 
-def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, capacity: Capacity) -> str:
+def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, capacity: Capacity) -> LabelledLines:
     """Estimate the run's time from this machine's for a step, for the evaluation of a sample, and for rounds."""
     away = ["the data"] * bool(federation.dataset.missing) + ["the GPUs"] * _lacks_gpus(config, capacity)
     if away:
-        return f"not known: it is measured where {' and '.join(away)} are"
+        yield "time", f"not known: it is measured where {' and '.join(away)} are"
+        return
     measured = pace(config, federation, model)
+    in_rounds, at_ends = measured.seconds_of_server(cost)
+    serving = in_rounds + at_ends
     training = cost.steps * measured.step + cost.beginnings * measured.beginning
     evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
     step, sample = in_milliseconds(measured.step), in_milliseconds(measured.sample)
     each = f"{step} a step and {sample} a test sample, measured here"
     if config.resources.address is not None:
-        return f"about {in_hours(training + evaluating)} of one core like this one: {each}"
+        yield "time", f"about {in_hours(training + evaluating + serving)} of one core like this one: {each}"
+        yield from _serving(cost, in_rounds, at_ends, training + evaluating + serving)
+        return
     place = placement.place(config, capacity)
     hosts, testing = place.actors, placement.at_once(config, place.actors, place.cpus)
     cores, schedule = max(1, min(int(capacity.cpus), hosts)), config.schedule
@@ -296,7 +316,20 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, 
     chunks = len(chunks_for(model, federation))
     calls = cost.evaluations * min(testing, chunks) + sum(min(hosts, k) * many for k, many in cost.orders.items())
     rounds = cost.rounds * measured.round_on_ray + calls * measured.call
-    lasting = in_hours(training / busy + evaluating / cores + rounds)
-    alone = in_hours(training + evaluating + cost.rounds * measured.round)
+    whole = training / busy + evaluating / cores + rounds + serving
+    alone = in_hours(training + evaluating + cost.rounds * measured.round + serving)
     also = f"{in_milliseconds(rounds / cost.rounds)} more a round"
-    return f"about {lasting} plus startup, {_count(busy, 'host')} at a time, or {alone} with --local: {each}; {also}"
+    lasting = f"about {in_hours(whole)} plus startup, {_count(busy, 'host')} at a time"
+    yield "time", f"{lasting}, or {alone} with --local: {each}; {also}"
+    yield from _serving(cost, in_rounds, at_ends, whole)
+
+
+def _serving(cost: Cost, in_rounds: float, at_ends: float, whole: float) -> LabelledLines:
+    """Yield the server's part of the time, if it is large enough to be seen. `whole` is the run's time in seconds."""
+    serving, ends = in_rounds + at_ends, sum(cost.ends.values())
+    if serving < LEAST_SERVING * whole:
+        return
+    parts = [(cost.rounds, in_rounds, "in rounds"), (ends, at_ends, "at tasks' ends")]
+    large = [part for part in parts if part[1] >= LEAST_SERVING * serving]
+    shown = ", ".join(f"{many:,} times {in_hours(spent / many)} {when}" for many, spent, when in large)
+    yield "server", f"about {in_hours(serving)} of {in_hours(whole)}: {shown}"

@@ -1,43 +1,46 @@
 """Build a run's model, with the same initial weights on every host. A separate random stream draws them."""
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from raysim.config import Config
-from raysim.config.error_text import shorten
 from raysim.models.flat import FlatModel
-from raysim.models.inputs import two_samples
+from raysim.models.freezing import freeze, freeze_statistics
+from raysim.models.inputs import Ids, two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import TaskHeads
+from raysim.models.weight_files import load_weights
 from raysim.system import seeding
 from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, describe_error
 
-SHOWN = 4  # tensors that an error names
-
 
 def build_model(
-    config: Config, shape: tuple[int, ...], classes: int, vocabulary: int | None = None, *, new_head: bool = True
+    config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids = None, *, new_head: bool = True
 ) -> nn.Module:
     """Build the module for samples of `shape` with the run's initial weights. torch's generators are unchanged.
 
-    If samples are ids below `vocabulary`, an unset model key `vocabulary` gets this number. If a file of weights
+    If samples are ids below `vocabulary`, an unset model key `vocabulary` gets this number. If it is a tuple, samples
+    are rows of a table, and an unset key `categories` gets these numbers. If a file of weights
     (model.weights) is for other classes and `new_head` is true, the head keeps its initial weights.
 
     Raises:
         ConfigError: the model's function failed or did not return a module, or the file of weights does not fit.
     """
-    spec = config.model
+    spec, keys = config.model, config.model.keys()
+    if isinstance(vocabulary, tuple) and "categories" not in keys:
+        raise ConfigError(
+            f"model.name: found {spec.name} for a table with categories, allowed: table_mlp, or your own with a key "
+            "categories; without categories, list these columns in dataset.ignore"
+        )
     with seeding.torch_restored():
         seeding.seed_torch(config.seed, "initial weights")
         try:
-            keys = spec.keys()
-            if keys.get("vocabulary", 0) is None:
-                keys["vocabulary"] = vocabulary
+            numbers_of_ids = "categories" if isinstance(vocabulary, tuple) else "vocabulary"
+            if keys.get(numbers_of_ids, 0) is None:
+                keys[numbers_of_ids] = vocabulary
             module = spec.function()(shape, classes, **keys)
         except ConfigError:
             raise
@@ -50,13 +53,16 @@ def build_model(
             raise ConfigError(f"model.name: {problem}, allowed: a torch.nn.Module")
         if config.heads > 1:
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
+    freeze(module, spec.freeze)
     if spec.weights is not None:
-        _load(module, Path(spec.weights).expanduser(), two_samples(module, shape, vocabulary) if new_head else None)
+        x = two_samples(module, shape, vocabulary) if new_head else None
+        load_weights(module, Path(spec.weights).expanduser(), spec.prefix, x)
+    freeze_statistics(module)
     return module
 
 
 def check_model(
-    config: Config, shape: tuple[int, ...], classes: int, vocabulary: int | None = None, *, new_head: bool = True
+    config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids = None, *, new_head: bool = True
 ) -> FlatModel:
     """Build the model and try it on two samples, so that an unsuitable one is refused before a run starts.
 
@@ -73,7 +79,7 @@ def check_model(
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             logits = model(x)
     except (Exception, SystemExit) as error:
-        ids = f", ids (int64) from 0 to {vocabulary - 1:,}" if vocabulary else ""
+        ids = f", ids (int64) from 0 to {vocabulary - 1:,}" if isinstance(vocabulary, int) else ""
         raise ConfigError(
             f"model.name: {config.model.name} cannot take samples of shape {shape}{ids}: {describe_error(error)}; "
             "choose a model that fits the dataset"
@@ -116,48 +122,3 @@ def _with_heads(module: nn.Module, config: Config, x: Tensor) -> nn.Module:
         return heads
     setattr(module.get_submodule(owner), name, heads)
     return module
-
-
-def _load(module: nn.Module, path: Path, x: Tensor | None) -> None:
-    """Load a file of weights. With two samples x, a head that does not fit keeps its initial weights."""
-    state, initial = _read(path), module.state_dict()
-    try:
-        unfit = {name for name in initial if name not in state or state[name].shape != initial[name].shape}
-        head = {*find_head(module, x)} if unfit and x is not None else set[str]()
-        module.train()  # as it was built
-        for name in head if head & unfit else ():
-            state.pop(name, None)  # in place, as the dict has an attribute with the layers' versions
-        other = [name for name in initial if name in state and state[name].shape != initial[name].shape]
-        result = None if other else module.load_state_dict(state, strict=False)
-    except Exception as error:
-        raise ConfigError(f"model.weights: {path} does not fit the model: {describe_error(error)}") from error
-    absent = [name for name in (initial if result is None else result.missing_keys) if name not in {*state, *head}]
-    unknown = [name for name in state if name not in initial] if result is None else result.unexpected_keys
-    shapes = [f"{name} {[*state[name].shape]} for {[*initial[name].shape]}" for name in other]
-    kinds = (("of another shape: ", shapes), ("not in the file: ", absent), ("not in the model: ", unknown))
-    if problems := [kind + _list(names) for kind, names in kinds if names]:
-        raise ConfigError(f"model.weights: {path} does not fit the model: {'; '.join(problems)}")
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    """Return the state_dict in a file. Pickled objects other than tensors are refused."""
-    if not os.path.isfile(path):  # Path.is_file raises an error for an invalid path
-        raise ConfigError(f"model.weights: there is no file {shorten(str(path))}")
-    allowed = "allowed: a state_dict that torch.save wrote"
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except PermissionError as error:
-        raise ConfigError(f"model.weights: {path} cannot be read: {error.strerror}") from error
-    except Exception as error:  # torch's message explains how to execute the file's code: not repeated
-        problem = "holds more than tensors, or is no file of torch's"
-        raise ConfigError(f"model.weights: {path} {problem}; {allowed}") from error
-    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
-        kind = f"a dict with the keys {_list([*map(str, state)])}" if isinstance(state, dict) else type(state).__name__
-        raise ConfigError(f"model.weights: {path} holds {kind}; {allowed}, names and tensors and no dict around it")
-    return state
-
-
-def _list(names: Sequence[str]) -> str:
-    """Return the first names as text."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from raysim.models.batch_statistics import BATCH_NORMS, BatchStatistics, with_batch_statistics
+from raysim.models.freezing import FROZEN_NORMS, frozen_buffers
 from raysim.models.layers import name_layers, recorded_inputs
 from raysim.system.errors import ConfigError
 
@@ -29,6 +30,8 @@ class Weights:
     integers: Tensor
     local_bytes: int = field(default=0, kw_only=True)
     """The bytes that stay at the clients and are not sent."""
+    frozen: Mapping[str, Tensor] = field(default_factory=dict, kw_only=True)
+    """Values of frozen parameters by name, in place of the model's, for `ServerHalf.evaluated`."""
 
     @property
     def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -44,7 +47,8 @@ class Weights:
 class FlatModel:
     """A module with tensors that are views of flat vectors, so that one operation on a vector changes the whole model.
 
-    Frozen parameters and boolean buffers (constants) are in no vector and are not sent, as every host builds the same.
+    Frozen parameters, the statistics of frozen BatchNorm and boolean buffers (constants) are in no vector and are not
+    sent, as every host builds the same.
 
     Attributes:
         module: the torch module.
@@ -77,13 +81,16 @@ class FlatModel:
             raise ConfigError(f"model: found {dtype_names}, allowed: {allowed} pass computes in lower precision")
         (self.dtype,) = dtypes
         device = next(iter(trained.values())).device
-        floats = {name: b for name, b in module.named_buffers() if b.dtype == self.dtype}
-        others = {name: b for name, b in module.named_buffers() if b.dtype == torch.int64}
-        for name, buffer in module.named_buffers():
+        constant = frozen_buffers(module)
+        buffers = {name: buffer for name, buffer in module.named_buffers() if name not in constant}
+        floats = {name: b for name, b in buffers.items() if b.dtype == self.dtype}
+        others = {name: b for name, b in buffers.items() if b.dtype == torch.int64}
+        for name, buffer in buffers.items():
             if buffer.dtype not in (self.dtype, torch.int64, torch.bool):
                 allowed = f"{self.dtype}, torch.int64, or torch.bool for constants"
                 raise ConfigError(f"model: the buffer {name} is {buffer.dtype}, allowed: {allowed}")
         self._trained = list(trained.values())
+        self._replaced: dict[str, Tensor] = {}  # the frozen parameters in place of which others are used
         self.layout = {name: p.shape for name, p in trained.items()}
         self.parameters = _concatenate(trained.values(), self.dtype, device)
         self.gradient = torch.zeros_like(self.parameters)
@@ -100,7 +107,7 @@ class FlatModel:
         for name, view in (*zip(floats, self._statistics, strict=True), *counts.items()):
             owner, _, leaf = name.rpartition(".")
             setattr(module.get_submodule(owner), leaf, view)
-        self.normalises = any(isinstance(m, BATCH_NORMS) for m in module.modules())
+        self.normalises = any(isinstance(m, BATCH_NORMS) and not isinstance(m, FROZEN_NORMS) for m in module.modules())
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the logits [n, classes] of x [n, ...], with an autograd graph."""
@@ -115,6 +122,16 @@ class FlatModel:
     def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
         """The parameters, float buffers and integer buffers."""
         return self.parameters, self.buffers, self.integers
+
+    @property
+    def frozen(self) -> dict[str, Tensor]:
+        """The frozen parameters by name. Read only."""
+        return {name: p.data for name, p in self.module.named_parameters() if not p.requires_grad}
+
+    @property
+    def layouts(self) -> tuple[Mapping[str, torch.Size], ...]:
+        """The shapes by name in the parameters, the float buffers and the integer buffers."""
+        return self.layout, self._buffer_layout, self._integer_layout
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """Return views of a vector [P] by parameter name, in the parameters' shapes, for methods that work by layer."""
@@ -220,6 +237,16 @@ class FlatModel:
         self.parameters.copy_(weights.parameters)
         self.buffers.copy_(weights.buffers)
         self.integers.copy_(weights.integers)
+        if self._replaced or weights.frozen:
+            self._replace_frozen(weights.frozen)
+
+    def _replace_frozen(self, values: Mapping[str, Tensor]) -> None:
+        """Use these values of frozen parameters, until other weights are loaded."""
+        for name, original in self._replaced.items():
+            self.module.get_parameter(name).data = original
+        self._replaced = {name: self.module.get_parameter(name).data for name in values}
+        for name, value in values.items():
+            self.module.get_parameter(name).data = value.to(self._replaced[name])
 
     def copy(self) -> Weights:
         """Return a copy of the weights on their device."""

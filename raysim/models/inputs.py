@@ -5,6 +5,9 @@ from torch import Tensor, nn
 
 from raysim.system.errors import ConfigError
 
+Ids = int | tuple[int, ...] | None
+"""The number of ids, if samples are ids; those of each category, if samples are rows of a table; or None."""
+
 PADDING_ID = 0
 """The id of padding tokens, which a model masks."""
 
@@ -14,9 +17,9 @@ def as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype) if x.is_floating_point() else x
 
 
-def two_samples(module: nn.Module, shape: tuple[int, ...], vocabulary: int | None = None) -> Tensor:
+def two_samples(module: nn.Module, shape: tuple[int, ...], vocabulary: Ids = None) -> Tensor:
     """Return samples [2, *shape] to try a model on: zeros of its dtype, or the first and the last id."""
-    if vocabulary is None:
+    if not isinstance(vocabulary, int):
         return torch.zeros(2, *shape, dtype=next((p.dtype for p in module.parameters() if p.requires_grad), None))
     return torch.stack([torch.full(shape, number, dtype=torch.int64) for number in (0, vocabulary - 1)])
 

@@ -1,6 +1,10 @@
-"""A head for each task on a common trunk. Samples do not carry their task, so the caller selects the head."""
+"""Models that depend on the task: a head for each task on a common trunk, or parts such as pools of prompts.
+
+Samples do not carry their task, so the caller selects the head and passes the task to these parts.
+"""
 
 from copy import deepcopy
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -28,3 +32,28 @@ def select_head(module: nn.Module, task: int) -> None:
     for heads in module.modules():
         if isinstance(heads, TaskHeads):
             heads.active = task
+
+
+@runtime_checkable
+class TaskAware(Protocol):
+    """A part of a model, such as a pool of prompts, with one entry for each task."""
+
+    def at_task(self, task: int | None, so_far: int) -> None:
+        """Prepare the next forward passes.
+
+        Args:
+            task: the task in training, from 0. None in evaluations, and for clients that do not know it.
+            so_far: the number of tasks that have begun.
+        """
+
+
+def is_task_aware(module: nn.Module) -> bool:
+    """Return whether a part of a model depends on the task."""
+    return any(isinstance(part, TaskAware) for part in module.modules())
+
+
+def tell_task(module: nn.Module, task: int | None, so_far: int) -> None:
+    """Pass the task to all parts of a model that depend on it; see `TaskAware.at_task`."""
+    for part in module.modules():
+        if isinstance(part, TaskAware):
+            part.at_task(task, so_far)

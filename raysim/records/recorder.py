@@ -173,7 +173,7 @@ class Recorder:
         """Write down what every client holds, and where tasks do not change at once, who is at which task when."""
         timeline = None if self.config.together else federation.availability.timeline()
         if timeline is not None:
-            self._files.write_picture("clients_at_tasks", timeline_image(timeline))
+            self._files.write_picture("clients_at_tasks.png", timeline_image(timeline), "clients_at_tasks")
         if holdings := find_holdings(federation, timeline):
             self._files.write_holdings(holdings)
 

@@ -22,6 +22,7 @@ from raysim.config import Config, dump
 from raysim.config.error_text import shorten
 from raysim.engine.events import RoundDone, line
 from raysim.federation.holdings import Holdings
+from raysim.records.images import IMAGES, delete_images, draw_grid, image_path
 from raysim.records.notes import RECORDED, Note
 from raysim.records.tensorboard import BOARD, Board
 from raysim.records.totals import Totals
@@ -62,12 +63,15 @@ class RunFiles:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             self._rounds.write(json.dumps(line(event)) + "\n")
         self._show(lambda board: board.add_round(event, totals))
+        for name, picture in event.pictures.items():
+            self.write_picture(image_path(event.round, name), draw_grid(picture), f"{IMAGES}/{name}", event.round)
 
-    def write_picture(self, name: str, image: npt.NDArray[np.uint8]) -> None:
-        """Write an image (uint8 [H, W, 3]) as NAME.png, and for TensorBoard."""
-        with self._writing(f"{name}.png") as path:
+    def write_picture(self, file: str, image: npt.NDArray[np.uint8], tag: str, step: int = 0) -> None:
+        """Write an image (uint8 [H, W, 3]) as a PNG file of the directory, and for TensorBoard."""
+        with self._writing(file) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image).save(path)
-        self._show(lambda board: board.add_image(name, image))
+        self._show(lambda board: board.add_image(tag, image, step))
 
     def write_holdings(self, holdings: Holdings) -> None:
         """Write what every client holds as clients.json."""
@@ -196,7 +200,7 @@ def load_recorded_rounds(directory: Path) -> list[dict[str, Any]]:
 
 
 def cut_back(directory: Path, files: Mapping[str, int]) -> None:
-    """Cut the growing files back to their sizes in bytes at a checkpoint, and delete all files added since.
+    """Cut the growing files back to their sizes in bytes at a checkpoint, and delete what was added since.
 
     TensorBoard's files are cut as rounds.jsonl is: TensorBoard itself purges by step, which here may be rounds, virtual
     milliseconds or KiB.
@@ -206,6 +210,7 @@ def cut_back(directory: Path, files: Mapping[str, int]) -> None:
             os.truncate(path, files[path.name])
         else:
             path.unlink()
+    delete_images(directory, count_lost(directory, {}))
     for path in (directory / "summary.json", directory / "model.pt"):
         path.unlink(missing_ok=True)
         partial_path(path).unlink(missing_ok=True)

@@ -44,6 +44,26 @@ class Plot:
         return self.folder.parent / FIGURES / f"{self.stem}.pdf"
 
 
+@dataclass(frozen=True)
+class RecordedImage:
+    """A picture that a method recorded, copied into a folder of the report.
+
+    Attributes:
+        folder: the folder of its file.
+        stem: the name of its file without .png.
+        caption: the method, when it was recorded, and its name.
+    """
+
+    folder: Path
+    stem: str
+    caption: str
+
+    @property
+    def file(self) -> Path:
+        """Where the copy was written."""
+        return self.folder / f"{self.stem}.png"
+
+
 @dataclass(frozen=True, eq=False)
 class ComparedPair:
     """A published figure and the measured one, both in %.
@@ -99,6 +119,8 @@ class Section:
         shown_before: a line for each plot that is the same as one of an earlier section.
         stream: the picture of its stream, if it was drawn.
         stream_note: a line instead, if an earlier section has the same stream.
+        images: the pictures that its methods recorded.
+        images_note: a line if some of them are not shown.
     """
 
     setting: ExperimentSetting
@@ -109,6 +131,8 @@ class Section:
     shown_before: Sequence[str] = ()
     stream: Plot | None = None
     stream_note: str = ""
+    images: Sequence[RecordedImage] = ()
+    images_note: str = ""
 
     @property
     def contents(self) -> list[tuple[str, str]]:
@@ -116,6 +140,7 @@ class Section:
         parts = [("published", "Published and measured")] * bool(self.comparisons)
         parts += [("results", "Results")]
         parts += [("plots", "Plots")] * bool(self.plots or self.shown_before)
+        parts += [("drawn", "What methods drew")] * bool(self.images)
         parts += [("commands", "Configs and commands")]
         return [(f"setting-{self.setting.number}-{part}", title) for part, title in parts]
 

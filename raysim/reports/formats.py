@@ -4,6 +4,7 @@ Documents are the templates filled in. report.csv has one row per run in summary
 tables with all their digits.
 """
 
+import base64
 import csv
 import io
 import json
@@ -15,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from raysim.reports.colors import FAINT, INK, PAPER
-from raysim.reports.content import Plot, Report
+from raysim.reports.content import Plot, RecordedImage, Report
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_columns
 from raysim.reports.paper_tables import gains_table, main_table
@@ -121,7 +122,12 @@ def fill_template(name: str, report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"markdown": escape_markdown, "latex": escape_latex, "inline": inline_svg}
+    templates.filters |= {
+        "markdown": escape_markdown,
+        "latex": escape_latex,
+        "inline": inline_svg,
+        "data_uri": encode_image,
+    }
     templates.filters |= {"fold": fold, "in_columns": split_columns}
     return templates.get_template(name).render(report=report)
 
@@ -144,6 +150,11 @@ def inline_svg(plot: Plot) -> Markup:
     text = text.replace(INK, "currentColor").replace(FAINT, "var(--line)").replace(PAPER, "var(--paper)")
     # what is in it was escaped when it was drawn
     return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(plot.caption)}"', 1))
+
+
+def encode_image(image: RecordedImage) -> str:
+    """Return a picture as the address of an image that is inside the page."""
+    return f"data:image/png;base64,{base64.b64encode(image.file.read_bytes()).decode()}"
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

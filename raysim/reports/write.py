@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
 from raysim.reports.content import FIGURES, Plot, Report, Section
+from raysim.reports.drawn import show_images
 from raysim.reports.formats import FORMATS
 from raysim.reports.gains import tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
@@ -120,8 +121,17 @@ def _make_section(
         ]
     plots, missing = draw_plots(scene, folder, tell)
     left_out += missing
+    images, images_note = show_images(setting, folder, left_out)
     return Section(
-        setting, tabulate_facts(setting), [*results, *gains], comparisons, plots, stream=stream, stream_note=note
+        setting,
+        tabulate_facts(setting),
+        [*results, *gains],
+        comparisons,
+        plots,
+        stream=stream,
+        stream_note=note,
+        images=images,
+        images_note=images_note,
     )
 
 

@@ -12,7 +12,7 @@ from raysim.callbacks.callback_list import make_callbacks
 from raysim.config import Config
 from raysim.engine.simulation import load_parts, simulate_here
 from raysim.estimate import placement
-from raysim.estimate.concurrency import runs_at_once
+from raysim.estimate.concurrency import CPUS_OF_A_RUN, gpus_of_a_run, runs_at_once
 from raysim.estimate.memory import processes_alone
 from raysim.federation.federation import Federation
 from raysim.launch.execution import Execution
@@ -282,5 +282,6 @@ def _check(to_do: Sequence[Cell], capacity: Capacity, jobs: int | None) -> int:
     for cell in to_do:
         placement.check_gpus(cell.config, capacity)
         placement.check_custom(cell.config, capacity)
-    share = max((cell.config.resources.gpus_per_actor for cell in to_do), default=0.0)
-    return runs_at_once(capacity, share, jobs)
+    wanted = [cell.config.resources for cell in to_do]
+    cpus = max((CPUS_OF_A_RUN, *(each.server_cpus for each in wanted)))
+    return runs_at_once(capacity, max(map(gpus_of_a_run, wanted), default=0.0), jobs, cpus)

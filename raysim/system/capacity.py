@@ -38,6 +38,8 @@ class Capacity:
     """The custom resources by name."""
     nodes: Sequence[Capacity] = ()
     """The capacity of each node; empty for a cluster of one node."""
+    has_driver: bool = False
+    """Whether this is the driver's node of a cluster, which has the coordinator, too."""
 
     def room(self, cpus: float, gpus: float, custom: Mapping[str, float]) -> float:
         """Return the number of actors with these requirements that fit. An actor is on a single node."""
@@ -59,8 +61,10 @@ def this_machine() -> Capacity:
 
 
 def fit(share: float, total: float) -> int:
-    """Return the number of shares that fit. A share below 1 is on a single GPU."""
-    return int(total) * int(1 / share + 1e-9) if share < 1 else int(total / share + 1e-9)
+    """Return the number of shares that fit. A share below 1 is on a single GPU, of which a part may be left."""
+    if share >= 1:
+        return int(total / share + 1e-9)
+    return int(total) * int(1 / share + 1e-9) + int(total % 1 / share + 1e-9)
 
 
 # --- The limits of this process's job, such as one of Slurm's or a container

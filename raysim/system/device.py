@@ -2,7 +2,8 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,6 +24,22 @@ def to_device(value: AnyValue, device: torch.device) -> AnyValue:
         from_memory = device.type == "cuda" and value.device.type == "cpu"
         moved = value.pin_memory().to(device, non_blocking=True) if from_memory else value.to(device)
     return cast(AnyValue, moved)
+
+
+def choose_device(gpus: float) -> torch.device:
+    """Return the device of a process that has this share of GPUs: the first one that it sees, or the CPU."""
+    return torch.device("cuda" if gpus else "cpu")
+
+
+@contextmanager
+def compute_on(threads: int) -> Iterator[None]:
+    """Have torch compute on this many threads of the CPU. Afterwards it has its former number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def set_torch(device: torch.device, deterministic: bool) -> None:

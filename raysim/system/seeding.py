@@ -72,6 +72,20 @@ class Streams:
         finally:
             self.select(before)
 
+    @contextmanager
+    def global_draws(self, purpose: str) -> Iterator[None]:
+        """Seed torch's, NumPy's and Python's global generators from a purpose's generator, and restore them at the end.
+
+        A later context of this purpose draws other numbers.
+        """
+        for_torch, for_numpy, for_python = self.generator(purpose).integers(2**32, size=3).tolist()
+        with generators_restored():
+            for source in _default_generators():
+                source.manual_seed(for_torch)
+            np.random.seed(for_numpy)
+            random.seed(for_python)
+            yield
+
     def select(self, purpose: str | None) -> None:
         """Let torch draw from a purpose's stream, at its last position. None is torch's initial stream."""
         sources = _default_generators()
@@ -102,8 +116,9 @@ def guard_globals(who: str, side: str | None, error: type[ConfigError | RunError
         allowed = "allowed: the generator that it is given"
         if side is not None:
             allowed = (
-                f"allowed, where a {side} is given: {side}.generator(name) or, around torch's own draws, "
-                f"`with {side}.rng_scope(name):`"
+                f"allowed, where a {side} is given: {side}.generator(name), or around torch's own draws `with "
+                f"{side}.rng_scope(name):`, or around code that draws from all of them `with "
+                f"{side}.global_draws(name):`"
             )
         raise error(f"{who} used {' and '.join(moved)}, which the whole process shares; {allowed}")
 

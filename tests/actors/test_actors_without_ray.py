@@ -24,6 +24,7 @@ from raysim.actors.host import Host, Ready
 from raysim.actors.rebalancing import Rebalancing
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import RunActor
+from raysim.config.schema import Resources
 from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Started, StartStep, Waiting
 from raysim.engine.orders import Order
 from raysim.estimate import placement
@@ -189,7 +190,7 @@ def test_hosts_that_must_be_forked_and_are_not_end_the_run(monkeypatch: pytest.M
     said = "2 of 3 hosts were not forked, because no fork server answered them"
 
     def first(workers: str) -> Any:
-        config = SimpleNamespace(resources=SimpleNamespace(address=None, workers=workers))
+        config = SimpleNamespace(resources=Resources(address=None, workers=workers))
         start = Start(config, [None], [None] * 3, SimpleNamespace(placement=None), b"", [], False, 3)
         return next(Coordinator(start).events())
 
@@ -322,7 +323,7 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
         lambda *_: SimpleNamespace(start=lambda *_: ["one"], machines={}, forked=0, peaks=list),
     )
     monkeypatch.setattr(coordinator, "Simulation", Rounds)
-    config = SimpleNamespace(resources=SimpleNamespace(address=None))
+    config = SimpleNamespace(resources=Resources(address=None))
     restored = [Record()]
     kept = weakref.ref(restored[0])
     places = SimpleNamespace(placement=None)

@@ -34,7 +34,8 @@ RUNS: dict[str, dict[str, Any]] = {
         "model.batch_norm": True,
         "training.local_epochs": 2,
         "training.optimizer": {"name": "adam"},
-        "methods": {"quantize": {"bits": 4, "feedback": True}},
+        "methods": {"quantize": {"bits": 4, "feedback": True}, "probes:Threads": {}},
+        "resources.server_cpus": 1,
     },
     # the methods that no other test of this folder runs, as many together as go together; ELSEWHERE are the others
     "c_flag and fedavgm": DRAWING | {"methods": {"c_flag": {}, "fedavgm": {}}},
@@ -127,6 +128,7 @@ def test_ray_gives_the_bits_of_the_local_run(
     result = raysim.run(small, RUNS[name] | way, out=tmp_path / "run")
     assert facts(result) == expected
     assert [list(clients) for clients in placed[-1].clients] == PLACES[way["resources.clients_per_actor"]]
+    assert placed[-1].server == (RUNS[name].get("resources.server_cpus", 0), 0)
     assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" in way)
 
 

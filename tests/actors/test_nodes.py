@@ -151,7 +151,10 @@ def taken(wanted: Placement) -> list[int]:
     places = reservation.Places(wanted)
     try:
         table = ray.util.placement_group_table(places.group)
-        found = Counter(table["bundles_to_node_id"].values()).values()
+        on = {**table["bundles_to_node_id"]}
+        if any(wanted.server):
+            assert on.pop(wanted.actors) == ray.get_runtime_context().get_node_id()
+        found = Counter(on.values()).values()
         assert sorted(found, reverse=True) == foreseen
         return sorted(found)
     finally:
@@ -170,6 +173,7 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     assert taken(wanted(3, placement="pack")) == [1, 2]  # auto is a CPU for each here, and a node has two
     assert taken(wanted(4, custom={"fast": 0.5})) == [2, 2]
     assert taken(wanted(9)) == [3, 3, 3]
+    assert taken(wanted(5, server_cpus=1)) == [1, 2, 2]
 
     until_free()
     held = reservation.Places(wanted(5))

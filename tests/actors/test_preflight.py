@@ -158,6 +158,17 @@ def test_hosts_are_reserved_on_the_other_nodes(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(reservation.Lost):  # the node to avoid would have room for the third host
         reservation.Places(Placement([[0], [1], [2]], 1, 0, 0, avoid=[OTHER]))
     assert made["bundle_label_selector"] == [{"ray.io/node-id": f"!in({OTHER})"}] * 3
+    monkeypatch.setattr(reservation, "this_node", lambda: DRIVER)
+    monkeypatch.setattr(reservation, "PATIENCE", 1)
+    with pytest.raises(
+        reservation.RunError, match=r"^2 hosts need 1 CPU each, and the server 2 CPU, 0\.5 GPU on this node"
+    ):
+        reservation.Places(Placement([[0], [1]], 1, 0, 0, server=(2, 0.5)))
+    assert made["bundle_label_selector"] == [{}, {}, {"ray.io/node-id": DRIVER}]
+    own = cluster.Capacity(2, 0, None, has_driver=True)
+    monkeypatch.setattr(cluster, "present_nodes", lambda: {DRIVER: own, OTHER: fit})
+    with pytest.raises(reservation.Lost):  # of the CPUs of the driver's node, one is left
+        reservation.Places(Placement([[0], [1], [2], [3]], 1, 0, 0, server=(1, 0)))
 
 
 def test_a_run_of_a_sweep_is_on_another_node(tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

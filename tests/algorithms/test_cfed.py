@@ -30,13 +30,15 @@ def cfed(tiny):
 def test_every_client_has_an_equal_part_of_the_second_set(cfed, host_of, quiet_torch):
     """All 22 rows once; shown as they are, and not by the pixels of a task; other parts with another seed."""
     host, federation = host_of(cfed()), build_federation(cfed())
-    parts = [host.clients[k].unlabelled for k in range(3)]
+    parts = [stream.rows[0].tolist() for stream in federation.unlabelled.streams]
     assert sorted(map(len, parts)) == [7, 7, 8]
-    assert torch.cat(parts).sort().values.tolist() == list(range(22))
-    shown = host.clients[1].show_unlabelled(parts[1])
+    assert sorted(row for part in parts for row in part) == list(range(22))
+    positions = host.clients[1].unlabelled
+    assert positions.tolist() == list(range(len(parts[1])))
+    shown = host.clients[1].show_unlabelled(positions)
     np.testing.assert_array_equal(shown, federation.unlabelled.split.x[parts[1]].astype(np.float64))
     again = build_federation(cfed(seed=5))
-    assert [p.tolist() for p in again.unlabelled.parts] != [p.tolist() for p in parts]
+    assert [stream.rows[0].tolist() for stream in again.unlabelled.streams] != parts
 
 
 def test_review_share_0_and_task_1_are_fedavg_bit_for_bit(cfed, simulate):
@@ -90,9 +92,10 @@ def test_a_review_is_gradient_descent_on_the_distillation_alone(cfed, host_of, q
     """Two epochs over 8 samples in batches of 4, in NumPy, in the order of the documented stream; no label is read."""
     config = cfed({"weight": 0.7, "temperature": 3.0}, training__local_epochs=2)
     pull = torch.linspace(-2, 3, 28, dtype=torch.float64)
-    host, start, delta, reply = review(host_of, config, pull)
+    _, start, delta, reply = review(host_of, config, pull)
     assert reply.steps == 4
-    part, x = host.clients[0].unlabelled.numpy(), build_federation(config).unlabelled.split.x.astype(np.float64)
+    second = build_federation(config).unlabelled
+    part, x = second.streams[0].rows[0], second.split.x.astype(np.float64)
     teacher, theta, stream = Softmax.of(start + pull.numpy(), 4, 6), start, generator(0, 0, 1, 0, "cfed")
     for _ in range(2):
         order = part[stream.permutation(8)]
@@ -155,7 +158,10 @@ def test_it_goes_with_fed_a_gem_and_replayed_rows(cfed, simulate):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ([], "methods.cfed: learns from a second dataset without labels; set dataset.unlabelled={name: ...}"),
+        (
+            [],
+            "methods.cfed: learns from samples without labels; set dataset.unlabelled={name: ...} or",
+        ),
         (
             ["dataset.unlabelled={name: synthetic, shape: [3, 8, 8], classes: 10, train: 50, test: 10}"],
             "dataset.unlabelled: found samples of shape (3, 8, 8), allowed: (1, 8, 8), as in dataset",

@@ -77,7 +77,7 @@ IN_THE_FILE = [
     ("{name: digits}", "{root: x}", ("run.yaml:2: dataset.name: this key is required and missing, allowed: a name that "
      f"raysim knows, {OWN}")),
     ("{name: digits}", "[digits]", ("run.yaml:2: dataset: found ['digits'], allowed: a name, or a block with the keys "
-     "name, root, download, train_samples, normalize, augment, unlabelled and its own")),
+     "name, root, download, train_samples, normalize, augment, unlabelled, label_rate and its own")),
     ("{name: digits}", "digist", ("run.yaml:2: dataset: unknown dataset 'digist'; did you mean 'digits'? allowed: "
      f"digits, archive, gone, broken, {OWN}")),
     ("{name: digits}", "archive", "run.yaml:2: dataset.path: this key is required and missing, allowed: a string"),
@@ -87,7 +87,7 @@ IN_THE_FILE = [
      "> 0 and <= 4")),
     ("{name: digits}", "{name: archive, path: x, scael: 5}", ("run.yaml:2: dataset.scael: unknown key 'scael' of "
      "'archive'; did you mean 'scale'? allowed: name, root, download, train_samples, normalize, augment, "
-     "unlabelled, path, scale")),
+     "unlabelled, label_rate, path, scale")),
     ("{name: digits}", "{name: digits, normalize: no}", ("run.yaml:2: dataset.normalize: found 'no', allowed: none, "
      "standard or {mean: [...], std: [...]}; did you mean 'none'?")),
     ("{name: digits}", "{name: digits, normalize: {mean: [0.5], std: [0]}}", ("run.yaml:2: dataset.normalize.std: "
@@ -288,6 +288,9 @@ ON_THE_COMMAND_LINE = [
     (["memory.capacity=0"], "memory.capacity=0: found 0, allowed: a whole number >= 1"),
     (["resources.gpus_per_actor=1.5"], ("resources.gpus_per_actor=1.5: found 1.5, allowed: a number from 0 to 1, or a "
      "whole number")),
+    (["resources.server_gpus=1.5"], ("resources.server_gpus=1.5: found 1.5, allowed: a number from 0 to 1, or a whole "
+     "number")),
+    (["resources.server_cpus=0.5"], "resources.server_cpus=0.5: found 0.5, allowed: a whole number >= 0"),
     (["resources.cpus_per_actor=atuo"], ("resources.cpus_per_actor=atuo: found 'atuo', allowed: auto or a number > 0; "
      "did you mean 'auto'?")),
     (["resources.clients_per_actor=0"], "resources.clients_per_actor=0: found 0, allowed: auto or a whole number >= 1"),

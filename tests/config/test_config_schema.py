@@ -38,6 +38,7 @@ DEFAULTS: dict[str, object] = {
         "normalize": "none",
         "augment": [],
         "unlabelled": None,
+        "label_rate": None,
     },
     "scenario": {
         "kind": "domain_incremental",
@@ -53,6 +54,9 @@ DEFAULTS: dict[str, object] = {
     "model": {
         "name": "net",
         "weights": None,
+        "prefix": "",
+        "freeze": [],
+        "local": [],
         "hidden": [200, 100],
         "kernel": [3, 0.5],
         "colour": "red",
@@ -69,6 +73,7 @@ DEFAULTS: dict[str, object] = {
         "batch_size": 32,
         "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
         "lr_decay": {"per_round": 1.0, "per_task": 1.0, "restart": True},
+        "lr_scales": {},
         "keep_optimizer": False,
         "precision": "full",
         "clip_norm": None,
@@ -86,6 +91,8 @@ DEFAULTS: dict[str, object] = {
     "resources": {
         "cpus_per_actor": "auto",
         "gpus_per_actor": 0.0,
+        "server_gpus": 0.0,
+        "server_cpus": 0,
         "clients_per_actor": 1,
         "custom": {},
         "placement": "spread",

@@ -26,6 +26,9 @@ def small(config: Config) -> list[str]:
     if config.domains is not None and not all(domain.name in HERE for domain in config.domains):
         values["dataset"] = _domain(made_up, 0)
         values["scenario.shift"] = {"domains": [_domain(made_up, number) for number in range(len(config.domains))]}
+    elif config.scenario.kind == "by_column" and config.dataset.name not in HERE:
+        column = {"scenario.column": "ink", "scenario.cuts": None, "partition": "iid"}
+        values |= {"dataset": {"name": "digits", "train_samples": 200}, **column}
     elif config.dataset.name not in HERE:
         values["dataset"] = made_up
     else:

@@ -1,4 +1,4 @@
-"""The examples that make datasets of texts: DBpedia's topics, and a frozen transformer's features."""
+"""The examples that make datasets: DBpedia's topics, a frozen transformer's features, and a table of sensors."""
 
 import csv
 import importlib
@@ -16,6 +16,7 @@ import raysim
 from raysim.config import load
 from raysim.data.loading import load_dataset
 from raysim.data.text import text_jsonl
+from raysim.federation.federation import build_federation
 
 
 @pytest.fixture
@@ -26,6 +27,20 @@ def example(monkeypatch: pytest.MonkeyPatch):
         return importlib.import_module(f"examples.{name}")
 
     return load_example
+
+
+def test_a_table_of_sensors_is_what_the_config_reads(example, tmp_path: Path) -> None:
+    """A fault depends on high temperatures, later on the vibration, in the end on low temperatures, never on load."""
+    assert example("sensor_table").write(tmp_path / "sensors.csv") == 2400
+    federation = build_federation(load(ROOT / "configs" / "table.yaml", {"dataset.root": str(tmp_path)}))
+    train = federation.dataset.train
+    assert train.columns["day"].dtype.kind == "M"
+    found = [np.corrcoef(train.x[task.train, :3].T, train.y[task.train])[3, :3] for task in federation.tasks]
+    temperature, load_, vibration = np.transpose(found)
+    assert temperature[0] > 0.5 > -0.5 > temperature[-1]
+    assert vibration[2] > 0.5
+    assert max(abs(vibration[0]), abs(vibration[-1])) < 0.35
+    assert np.abs(load_).max() < 0.2
 
 
 def test_dbpedia_becomes_lines_that_the_config_reads(example, tmp_path: Path) -> None:

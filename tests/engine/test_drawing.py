@@ -153,8 +153,9 @@ def astray(where, what="NumPy's global generator"):
 
 def own_streams(side):
     return (
-        f", which the whole process shares; allowed, where a {side} is given: {side}.generator(name) or, around "
-        f"torch's own draws, `with {side}.rng_scope(name):`"
+        f", which the whole process shares; allowed, where a {side} is given: {side}.generator(name), or around "
+        f"torch's own draws `with {side}.rng_scope(name):`, or around code that draws from all of them `with "
+        f"{side}.global_draws(name):`"
     )
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from raysim.config import ConfigError, load
-from raysim.engine.optimizer import adam, adamw, sgd
+from raysim.engine.compatibility import check_methods
+from raysim.engine.optimizer import ScaledOptimizer, adam, adamw, sgd
 
 STEPS = 200
 SGD = [
@@ -128,3 +129,49 @@ def test_adamw_has_keys_of_its_own():
     """Its decay is torch's default; Adam's is none."""
     found = [load(REQUIRED, [f"training.optimizer.name={name}"]).training.optimizer for name in ("adam", "adamw")]
     assert [(knobs.lr, knobs.keys()["weight_decay"]) for knobs in found] == [(0.001, 0.0), (0.001, 0.01)]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_parts_of_a_model_have_learning_rates_of_their_own(name):
+    """Of w [2], b [1], v [1] with scales {"[bv]": 10, "v": 3}: w has lr, b and v have 10 lr. SGD's and Adam's first
+    steps with gradient g are -lr g and -lr g / (|g| + eps).
+    """
+    settings = load(REQUIRED, [f"training.optimizer={name}"]).training.optimizer
+    layout = {"w": torch.Size([2]), "b": torch.Size([1]), "v": torch.Size([1])}
+    parameters, gradient = torch.zeros(4), torch.tensor([1.0, -2.0, 4.0, -4.0])
+    ScaledOptimizer(settings, layout, {"[bv]": 10.0, "v": 3.0}).step(parameters, gradient, 0.1)
+    expected = {"sgd": [-0.1, 0.2, -4.0, 4.0], "adam": [-0.1, 0.1, -1.0, 1.0]}[name]
+    torch.testing.assert_close(parameters, torch.tensor(expected))
+
+
+def test_scaled_rates_reach_the_run(tiny, simulate):
+    """After one step with 10 times the rate for the head: the body is FedAvg's, the head changed 10 times as much."""
+    one = {"scenario__tasks": 1, "training__rounds_per_task": 1, "training__batch_size": 36, "clients": {"count": 1}}
+    plain, scaled = simulate(tiny(**one)), simulate(tiny(**one, training__lr_scales={"3.*": 10.0}))
+    initial = simulate(tiny(**one, training__optimizer={"lr": 1e-30}))
+    for key, tensor in scaled.state.items():
+        change, of_plain = tensor - initial.state[key], plain.state[key] - initial.state[key]
+        torch.testing.assert_close(change, (10 if key.startswith("3") else 1) * of_plain)
+    assert plain.sha256 == simulate(tiny(**one, training__lr_scales={"*": 1.0})).sha256
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (
+            ["training.lr_scales={head: 0}"],
+            "training.lr_scales={head: 0}: found {head: 0}, allowed: a block of patterns, each with a factor > 0",
+        ),
+        (
+            ["training.lr_scales={head: 2}", "training.keep_optimizer=true"],
+            "training.keep_optimizer=true: found true, allowed: false with training.lr_scales",
+        ),
+        (
+            ["training.lr_scales={head: 2}", "methods={scaffold: {}}"],
+            "methods.scaffold: needs plain SGD; .*, without training.lr_scales",
+        ),
+    ],
+)
+def test_scales_that_cannot_be_are_one_line(keys, words):
+    with pytest.raises(ConfigError, match=f"^{words}"):
+        check_methods(load(REQUIRED, keys))

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from raysim.estimate.memory import FORKED_BYTES, PROCESS_BYTES, SERVER_BYTES, SHARED_BYTES, MemoryNeed
-from raysim.estimate.placement import place
+from raysim.estimate.placement import hosts_by_node, place
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError
 
@@ -102,6 +102,11 @@ def test_a_number_of_cpus_is_kept_and_may_fill_the_cluster(placed):
             {"gpus_per_actor": 64},
             r"resources\.gpus_per_actor: found 64, and this machine has no GPU that torch can",
         ),
+        (
+            3,
+            {"server_gpus": 0.1},
+            r"^resources\.server_gpus: found 0\.1, and this machine has no GPU .*; allowed: 0, to",
+        ),
         (3, {"gpus_per_actor": 0.1}, r"found 0\.1, and this machine has no GPU .*; allowed: 0, to compute on CPUs$"),
         (
             400,
@@ -127,6 +132,50 @@ def test_more_gpu_shares_than_fit_are_refused(placed):
     assert placed(4, node, gpus_per_actor=0.4).actors == 4
     with pytest.raises(ConfigError, match=r"found 0\.4 for each of 5 actors, the cluster has 2 GPUs"):
         placed(5, node, gpus_per_actor=0.4)
+
+
+def test_hosts_have_what_the_servers_share_leaves(placed):
+    """1 GPU has 0.8 beside 0.2: 8 hosts of 0.1. 2 CPUs have 1 beside 1: a third for each of 3 hosts, or one host."""
+    one = Capacity(cpus=2, gpus=1, memory=None)
+    found = placed(9, one, server_gpus=0.2, gpus_per_actor=0.1, clients_per_actor="auto")
+    assert (found.actors, found.server) == (8, (0, 0.2))
+    assert placed(8, one, server_gpus=0.2, gpus_per_actor=0.1).actors == 8
+    with pytest.raises(
+        ConfigError, match=r"found 0\.1 for each of 9 actors, the cluster has 0\.8 GPUs beside .* 0\.2;"
+    ):
+        placed(9, one, server_gpus=0.2, gpus_per_actor=0.1)
+    found = placed(3, one, server_cpus=1)
+    assert (found.cpus, found.server) == (0.3333, (1, 0))
+    assert placed(3, one, server_cpus=1, clients_per_actor="auto").actors == 1
+    with pytest.raises(ConfigError, match=r"2 actors, the cluster has 1 CPUs beside the server's 1; .* at most 0\.5$"):
+        placed(2, one, server_cpus=1, cpus_per_actor=1)
+    assert placed(9, Capacity(2, 2, None), server_gpus=0.5, gpus_per_actor=0.4, clients_per_actor="auto").actors == 3
+    assert placed(9, Capacity(2, 2, None), server_gpus=1, gpus_per_actor=0.5, clients_per_actor="auto").actors == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"server_cpus": 8}, "server_cpus: found 8, allowed: at most 7, as hosts need the rest of the 8 CPUs"),
+        ({"server_cpus": 4}, "server_cpus: found 4, allowed: at most 3, which this machine's node has"),
+        ({"server_gpus": 0.5}, "server_gpus: found 0.5, allowed: at most 0, which this machine's node has"),
+        ({"server_gpus": 3}, "server_gpus: found 3, the cluster has 1 GPUs; allowed: a number from 0 to 1"),
+    ],
+)
+def test_the_servers_share_is_the_drivers_nodes(placed, wanted, words):
+    """Nodes of 5 CPUs and a GPU and, with the driver, of 3 CPUs: beside 2 of these, 4 hosts of 1.5 CPUs fit no more."""
+    other, drivers = Capacity(5, 1, None), Capacity(3, 0, None, has_driver=True)
+    cluster = Capacity(8, 1, None, {}, [other, drivers])
+    assert placed(4, cluster, cpus_per_actor=1.5).actors == 4
+    found = placed(6, cluster, server_cpus=2)
+    assert (found.cpus, hosts_by_node(found, cluster)) == (1, [5, 1])
+    with pytest.raises(
+        ConfigError, match=r"6 CPUs on 2 nodes, .* one beside the server's 2; allowed: auto, or at most"
+    ):
+        placed(4, cluster, server_cpus=2, cpus_per_actor=1.5)
+    with pytest.raises(ConfigError) as refused:
+        placed(4, cluster, **wanted)
+    assert str(refused.value) == f"resources.{words}"
 
 
 def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(placed):

@@ -1,6 +1,7 @@
 """What `raysim check` says, on a machine of 2 CPUs and 8 GiB whose every step takes a second."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from estimates import made, memory_of
@@ -8,7 +9,8 @@ from estimates import made, memory_of
 import raysim
 from raysim.config.lookup import table
 from raysim.estimate.memory import MemoryNeed
-from raysim.estimate.pace import pace
+from raysim.estimate.pace import Pace, pace
+from raysim.launch import check as checking
 from raysim.launch.amounts import in_milliseconds
 from raysim.launch.display import RunDisplay
 from raysim.system.capacity import Capacity
@@ -38,6 +40,31 @@ def test_it_says_what_would_start_and_what_that_costs(check):
     hosts, each = "2 hosts at a time, or 68.0 s with --local", "1.0 s a step and 100 ms a test sample"
     beside = "2.1 s more a round"
     assert said["time"] == f"about 41.5 s plus startup, {hosts}: {each}, measured here; {beside}"
+
+
+def test_the_servers_part_of_the_time_is_said(check, monkeypatch):
+    """4 rounds of half a second and 2 ends of 3 minutes: 362 s, beside the 41.5 s on Ray or 68 s in one process."""
+    assert "server" not in check()
+    kinds = dict.fromkeys([(False, True), (False, False), (True, True), (True, False)], 0.5)
+    measured = Pace(1.0, 2.0, 0.1, 0.5, 1.0, 0.25, kinds, {(False, False): 180.0, (True, True): 180.0})
+    monkeypatch.setattr(checking, "pace", lambda *_: measured)
+    said = check()
+    assert said["time"].startswith("about 6.7 min plus startup, 2 hosts at a time, or 7.2 min with --local: ")
+    assert said["server"] == "about 6.0 min of 6.7 min: 2 times 3.0 min at tasks' ends"
+    monkeypatch.setattr(checking, "pace", lambda *_: replace(measured, ending={(False, False): 1.5, (True, True): 0.5}))
+    assert check()["server"] == "about 4.0 s of 45.5 s: 4 times 0.5 s in rounds, 2 times 1.0 s at tasks' ends"
+    said = check(resources={"address": NOBODY})
+    assert said["time"].startswith("about 70.0 s of one core like this one")
+    assert said["server"].startswith("about 4.0 s of 70.0 s: ")
+
+
+def test_the_servers_share_is_said(check):
+    """Of 2 CPUs, 3 hosts have 1 beside the coordinator's."""
+    said = check(resources={"server_cpus": 1})["actors"]
+    assert said.startswith("1 coordinator with 1 CPU and 3 hosts on this machine (2 CPUs, 0 GPUs); ")
+    assert said.endswith(", 0.3333 CPUs, 0 GPUs")
+    said = check(resources={"address": NOBODY, "server_gpus": 0.2, "server_cpus": 4})["actors"]
+    assert said.startswith("1 coordinator with 4 CPUs and 0.2 GPUs and 3 hosts, spread over ")
 
 
 @pytest.mark.parametrize(

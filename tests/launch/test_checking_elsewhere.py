@@ -1,6 +1,7 @@
 """What `raysim check` says where a run's data or hardware are not: the machine has 2 CPUs, 8 GiB and no GPU."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from estimates import memory_of
 
 import raysim
 from raysim.data.dataset import Declared, MissingData
+from raysim.estimate.memory import estimate_memory
+from raysim.launch import check as checking
 from raysim.system.capacity import GIB, Capacity
 from raysim.system.errors import ConfigError
 
@@ -105,6 +108,21 @@ def test_a_config_for_gpus_is_priced_where_there_are_none(check, tiny, tmp_path)
         raysim.run(tiny(resources__gpus_per_actor=0.25), out=tmp_path / "out")
     with pytest.raises(ConfigError, match=r"^resources\.custom: found 'fast', allowed: none"):
         check(resources={"gpus_per_actor": 0.25, "custom": {"fast": 1}})
+
+
+def test_a_gpu_for_the_server_alone_is_lacking_as_well(check, monkeypatch):
+    """On one GPU, the server's fifth leaves four fifths: three hosts of 0.25, and not three of 0.3."""
+    said = check(resources={"server_gpus": 0.2})
+    assert said["actors"].startswith("1 coordinator with 0.2 GPUs and 3 hosts, on a machine with GPUs, which this one")
+    assert said["time"] == "not known: it is measured where the GPUs are"
+    assert "3 hosts on" in check(gpus=1, resources={"server_gpus": 0.2, "gpus_per_actor": 0.25})["actors"]
+    with pytest.raises(
+        ConfigError, match=r"found 0\.3 for each of 3 actors, the cluster has 0\.8 GPUs beside the server"
+    ):
+        check(gpus=1, resources={"server_gpus": 0.2, "gpus_per_actor": 0.3})
+    monkeypatch.setattr(checking, "estimate_memory", lambda *given: replace(estimate_memory(*given), server_gpu=2048))
+    assert check(resources={"server_gpus": 0.2})["GPU memory of the server"].startswith("about 2.0 KiB for its ")
+    assert "GPU memory of the server" not in check()
 
 
 def test_where_there_are_gpus_too_few_of_them_are_refused(check):

@@ -6,6 +6,7 @@ What such a run computes is written a second time in tests/reports/test_publishe
 import pytest
 import torch
 from costs import cost_of
+from torch import nn
 
 import raysim
 from raysim.evaluation.evaluate import evaluate
@@ -126,3 +127,45 @@ def test_what_does_not_go_with_heads_is_refused_before_anything_starts(tiny, tmp
         raysim.run(tiny(**HEADS, **overrides), out=tmp_path / "run", local=True)
     assert "\n" not in str(found.value)
     assert not (tmp_path / "run").exists()
+
+
+class Pool(nn.Module):
+    """A bias for each task; in evaluation the sum of those so far. It notes what it was told."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.entries, self.now = nn.Parameter(torch.zeros(2, classes)), (0, 1)
+
+    def at_task(self, task, so_far):
+        self.now = task, so_far
+        TOLD.append((task, so_far))
+
+    def forward(self, x):
+        task, so_far = self.now
+        return x + (self.entries[:so_far].sum(0) if task is None else self.entries[task])
+
+
+TOLD: list = []
+
+
+def pooled(shape, classes):
+    return nn.Sequential(nn.Linear(*shape, classes), Pool(classes))
+
+
+def test_a_part_is_told_the_task_in_training_and_how_many_there_are_in_tests(tiny, simulate):
+    """Two tasks of two rounds: both entries are trained, each in its task, and no test is told the task."""
+    TOLD.clear()
+    config = tiny(model={"name": "test_task_heads:pooled"})
+    run = simulate(config)
+    assert {*TOLD} == {(0, 1), (1, 2), (None, 1), (None, 2)}
+    assert run.state["1.entries"].abs().sum(1).gt(0).all()
+    assert simulate(config, places=[[1], [2, 0]]).sha256 == run.sha256
+    TOLD.clear()
+    simulate(
+        tiny(
+            model={"name": "test_task_heads:pooled"},
+            scenario__boundaries={"asynchronous": {"window": 5}},
+            training__rounds_per_task=None,
+        )
+    )
+    assert {*TOLD} == {(None, 2)}

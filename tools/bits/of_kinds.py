@@ -20,6 +20,9 @@ WRITERS: Keys = {"name": "synthetic", "classes": 4, "shape": [5], "train": 80, "
 LISTED: Keys = {"name": "image_list", "root": DATA, "size": 6, "first_label": 1, "path": ".", "client_ids": True}
 LISTS: Keys = {"train": "whose_train.txt", "test": "whose_test.txt"}
 DATED: Keys = {"train": "dated_train.txt", "test": "dated_test.txt", "columns": ["day", "site"]}
+TABLE: Keys = {"name": "csv", "root": DATA, "path": "table_train.csv", "delimiter": ";", "target": "topic"}
+TABLE |= {"client": "site", "time": "hour", "ignore": ["note"], "missing": "mean", "categories": ["kind"]}
+TABLE_MLP: Keys = {"name": "table_mlp", "hidden": [8], "width": 3, "dropout": 0.1, "batch_norm": True}
 
 OTHER_DATA = {
     "texts, bag": Run({**TEXTS, "model": {"name": "bag_of_embeddings", "width": 6}, **alone("er"), **classes(2)}),
@@ -59,6 +62,21 @@ OTHER_DATA = {
     "texts by day": Run(
         {**TEXTS, "dataset.columns": ["day"], "model": {"name": "bag_of_embeddings", "width": 6}}
         | by_column("day", cuts=["2024-01-11"])
+    ),
+    "few labels": Run({"dataset.label_rate": 0.4, **domains(online=True), **alone("er")}),
+    "few labels, cfed": Run({"dataset.label_rate": 0.4, **classes(3, blur=0.3), **alone("cfed", review_share=0.6)}),
+    "table": Run(
+        {"dataset": {**TABLE, "test": "table_test.csv", "standardize": "client"}, "model": TABLE_MLP, **alone("er")}
+        | {**by_column("hour", cuts=[12.0]), "partition": {"kind": "natural"}}
+    ),
+    "table, regression": Run(
+        {"dataset": {**TABLE, "target": "first", "target_kind": "number", "columns": ["topic"], "standardize": "none"}}
+        | {"dataset.test_fraction": 0.3, "dataset.seed": 1, "objective": "regression", **by_column("topic", tasks=3)}
+        | {
+            "model": {**TABLE_MLP, "categories": [4]},
+            **alone("fed_a_gem", sample_size=4),
+            "training.optimizer.lr": 0.01,
+        }
     ),
     "blurred": Run({**classes(3), "scenario.blur": 0.4, **alone("er")}),
     "repeated": Run({**classes(3), "scenario.repetition": {"probability": 0.5, "introduced_by": 2}, **alone("er")}),

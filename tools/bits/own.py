@@ -107,6 +107,20 @@ def _write_texts(folder: Path, draws: np.random.Generator) -> None:
     np.savez(folder / "tokens.npz", **arrays)
 
 
+def _write_tables(folder: Path) -> None:
+    """Write a table of six topics to train on and to test on, with a time, a site, a kind, and numbers, one missing."""
+    draws = np.random.default_rng(2)
+    for name, count in (("train", 96), ("test", 36)):
+        lines = ["topic;site;kind;note;first;second;hour"]
+        for number in range(count):
+            first, second = draws.standard_normal(2) + number % 6
+            shown = "" if number == 5 else f"{second:.3f}"
+            lines.append(
+                f"topic {number % 6};s{number % 4};{'abc'[number % 3]};-;{first:.3f};{shown};{7 * number % 24}"
+            )
+        (folder / f"table_{name}.csv").write_text("\n".join(lines), encoding="utf-8")
+
+
 def _write_lists(folder: Path) -> None:
     """Write lists of the photos: of each kind eight to train on, and four to test on; labels from 1."""
     for name, numbers in (("train", range(8)), ("test", range(8, 12))):
@@ -151,6 +165,7 @@ def write(folder: Path) -> None:
                 pixels = draws.integers(0, 256, (9, 8, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(place / f"{number}.png")
     _write_lists(folder)
+    _write_tables(folder)
     _write_texts(folder, np.random.default_rng(1))
     _write_tiny_imagenet(folder / "tiny-imagenet-200", draws)
     with torch.random.fork_rng(devices=[]):

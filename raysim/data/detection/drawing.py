@@ -42,7 +42,6 @@ NEAR = 0.4
 FAINT = 1.5  # drawn pixels: smaller solids are left out
 VISIBLE = 0.3  # of an object's outline, else it has no box
 MOST = 255  # labels of objects
-SMALLEST = 0.03  # of the image's side, the shorter side of a box
 SIGHTS = {"clear": 260.0, "rain": 90.0, "fog": 24.0, "snow": 70.0}  # meters until 63% is haze
 
 FACES = np.array(
@@ -93,9 +92,13 @@ def light_of(hour: float, weather: Weather) -> Light:
 
 
 def draw_frame(
-    things: Things, pose: Pose, area: Area, light: Light, size: int, noise: np.random.Generator
+    things: Things, pose: Pose, area: Area, light: Light, sizes: tuple[int, float], noise: np.random.Generator
 ) -> tuple[npt.NDArray[np.uint8], list[list[float]]]:
-    """Return an image uint8 [3, size, size], and the rows (class, x, y, w, h) of its objects."""
+    """Return an image uint8 [3, size, size], and the rows (class, x, y, w, h) of its objects, the nearest first.
+
+    `sizes` are the image's side in pixels, and the shorter side of the smallest box as a fraction of it.
+    """
+    size, smallest = sizes
     side = FINER * size
     canvas = Image.fromarray(_ground_and_sky(pose, area, light, side))
     numbers = Image.new("L", (side, side))  # 0 for what is no object
@@ -108,7 +111,7 @@ def draw_frame(
         labels = np.zeros(len(kept.kind), int)
         labels[objects] = 1 + np.arange(len(objects))
         outlines = _paint(canvas, numbers, solids(kept, right, ahead, turned), kept, labels, distance, light)
-        rows = _boxes(np.asarray(numbers), outlines[objects], kept.kind[objects], side)
+        rows = _boxes(np.asarray(numbers), outlines[objects], kept.kind[objects], side, smallest)
     small = np.asarray(canvas.resize((size, size), Image.Resampling.BOX), np.float32)
     return _weather(small, light, noise).transpose(2, 0, 1), rows
 
@@ -297,7 +300,9 @@ def _tones(colors: Floats) -> Any:
     return [[*map(tuple, of_one)] for of_one in whole.tolist()]
 
 
-def _boxes(numbers: npt.NDArray[np.uint8], outlines: Floats, classes: Ints, side: int) -> list[list[float]]:
+def _boxes(
+    numbers: npt.NDArray[np.uint8], outlines: Floats, classes: Ints, side: int, smallest: float
+) -> list[list[float]]:
     """Return the rows (class, x, y, w, h) of the objects of which enough is visible, in order.
 
     Outlines are [n, 4] and classes [n] of the objects with the labels 1, 2, ... in the picture of numbers.
@@ -313,7 +318,7 @@ def _boxes(numbers: npt.NDArray[np.uint8], outlines: Floats, classes: Ints, side
             continue
         ys, xs = np.flatnonzero(part.any(1)), np.flatnonzero(part.any(0))
         x0, x1, y0, y1 = x0 + xs[0], x0 + xs[-1] + 1, y0 + ys[0], y0 + ys[-1] + 1
-        if min(x1 - x0, y1 - y0) >= SMALLEST * side:
+        if min(x1 - x0, y1 - y0) >= smallest * side:
             box = [(x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0]
             rows.append([float(classes[label - 1]), *(float(edge) / side for edge in box)])
     return rows

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Le, MinLen, doc
+from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.data.dataset import Array, Dataset, Split, require_memory
 from raysim.data.detection.drawing import Area, Light, Weather, draw_frame, light_of
@@ -23,11 +23,14 @@ def driving(
     root: Path,
     download: bool,
     *,
-    vehicles: Annotated[int, Ge(1), Le(1000), doc("vehicles: the samples' client ids, for partition=natural")] = 2,
+    vehicles: Annotated[int, Ge(1), Le(1000), doc("how many vehicles drive")] = 2,
     frames: Annotated[int, Ge(1), doc("training frames of each vehicle")] = 200,
     tests: Annotated[int, Ge(1), doc("test frames of each vehicle, on another route")] = 40,
     seconds: Annotated[float, Ge(0.05), Le(60), doc("the time between two frames")] = 1.0,
     size: Annotated[int, Ge(32), Le(1024), doc("height and width of a frame")] = 128,
+    smallest: Annotated[
+        float, Gt(0), Lt(1), doc("the shorter side of the smallest box, as a fraction of the frame's side")
+    ] = 0.06,
     areas: Annotated[tuple[Area, ...], MinLen(1), doc("town or highway, of the vehicles in turn")] = ("town",),
     weather: Annotated[Weather, doc("clear, rain, fog or snow")] = "clear",
     hours: Annotated[tuple[Hour, Hour], doc("the time of day when a drive begins and ends; 30 is 6 the next day")] = (
@@ -40,8 +43,8 @@ def driving(
 
     Each vehicle drives through a town of blocks, on a route drawn from `seed`, or on a highway. A frame shows what is
     around it at that second. Boxes are those of an object's visible pixels. An object has none if more than 70% of its
-    outline is hidden or if it is smaller than 3% of the image. A frame keeps its 16 nearest boxes. The
-    columns are vehicle, second and hour.
+    outline is hidden, or if its box is smaller than `smallest`. A frame keeps its 16 nearest boxes. The vehicles are
+    the samples' client ids, for partition=natural. The columns are vehicle, second and hour.
 
     Raises:
         ConfigError: the frames do not fit into memory.
@@ -54,7 +57,7 @@ def driving(
         area = areas[vehicle % len(areas)]
         number = vehicle if training else TESTS + vehicle
         times = [seconds * frame for frame in range(count)]
-        hour = np.linspace(hours[0], hours[1], count)
+        hour = np.linspace(*hours, count)
         noise = np.random.default_rng([seed, number, ("town", "highway").index(area)])
         x, rows = np.empty((count, 3, size, size), np.uint8), []
         poses = route(seed, number, times) if area == "town" else [(0.0, SPEED[area] * t, 0.0) for t in times]
@@ -63,7 +66,7 @@ def driving(
             around = (
                 town(seed, pose[0], pose[1], time) if area == "town" else highway(seed + 101 * number, pose[1], time)
             )
-            x[frame], boxes = draw_frame(around, pose, area, light, size, noise)
+            x[frame], boxes = draw_frame(around, pose, area, light, (size, smallest), noise)
             rows.append(boxes[:MOST])
         return x, rows, np.array(times), hour
 

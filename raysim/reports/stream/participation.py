@@ -13,7 +13,7 @@ from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import plan_updates
-from raysim.engine.compatibility import make_methods
+from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.exchange import expected_bytes, select_clients
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.profile import Profile
@@ -71,7 +71,7 @@ def find_turnout(config: Config, federation: Federation, model: FlatModel, clien
     methods, server = make_methods(config), Server(config, federation, model)
     choosing = [name for name, method in methods.items() if is_own(type(method)) and overrides(method.Server, "select")]
     if isinstance(config.schedule, AsynchronousSchedule):
-        server.local_bytes = sum(method.local_bytes(model) for method in methods.values())
+        server.local_bytes = unsent_bytes(methods, model)
         nbytes = expected_bytes(server, methods)
         return _of_timetable(
             plan_updates(config, Clock(config), config.schedule, federation.availability, nbytes), clients

@@ -1,0 +1,272 @@
+"""Tables as datasets: numbers that are standardized, categories as ids, a target, and columns that are no inputs."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from annotated_types import Ge, Gt, Lt, MaxLen, MinLen, doc
+
+from raysim.config.error_text import show
+from raysim.data.columns import as_column
+from raysim.data.dataset import Array, Dataset, Split, draw_for_testing
+from raysim.data.table_files import Table, join, read_csv, read_parquet
+from raysim.system import seeding
+from raysim.system.errors import ConfigError
+
+UNKNOWN = 0
+"""The id of a category's value that no training row has."""
+
+ADVICE = "; dataset.missing=mean replaces missing ones, and dataset.categories and dataset.ignore name other columns"
+WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+
+Names = tuple[str, ...]
+Rows = npt.NDArray[np.int64]
+PathKey = Annotated[str, doc("the file of all rows or those to train on; relative, it starts at dataset.root")]
+TestKey = Annotated[str | None, doc("the file of the rows to test on; null takes them from path")]
+TargetKey = Annotated[str, doc("the column to predict")]
+KindKey = Annotated[
+    Literal["label", "number"],
+    doc("whether the target is a label (a name or number of a class) or a number to regress"),
+]
+ClientKey = Annotated[str | None, doc("the column of client ids, for partition=natural; it is no input")]
+TimeKey = Annotated[
+    str | None, doc("a column of numbers or dates in ISO 8601, for scenario.kind=by_column; it is no input")
+]
+ColumnsKey = Annotated[Names, doc("further columns for scenario.kind=by_column that are no inputs")]
+CategoriesKey = Annotated[Names, doc("the input columns that are categories; the model learns a vector for each value")]
+IgnoreKey = Annotated[Names, doc("the columns to leave out")]
+StandardizeKey = Annotated[
+    Literal["federation", "client", "none"],
+    doc("whose training rows give the mean and standard deviation of each number: all, each client id's own, or none"),
+]
+MissingKey = Annotated[
+    Literal["refuse", "mean"], doc("whether a missing number is refused or becomes the mean of the training rows")
+]
+FractionKey = Annotated[float, Gt(0), Lt(1), doc("the part of each class for testing, without a test file")]
+SeedKey = Annotated[int, Ge(0), doc("the seed of that part, independent of the run's seed")]
+
+
+def csv(
+    root: Path,
+    download: bool,
+    *,
+    path: PathKey,
+    target: TargetKey,
+    test: TestKey = None,
+    target_kind: KindKey = "label",
+    client: ClientKey = None,
+    time: TimeKey = None,
+    columns: ColumnsKey = (),
+    categories: CategoriesKey = (),
+    ignore: IgnoreKey = (),
+    standardize: StandardizeKey = "federation",
+    missing: MissingKey = "refuse",
+    delimiter: Annotated[str, MinLen(1), MaxLen(1), doc("the character between two fields")] = ",",
+    test_fraction: FractionKey = 0.2,
+    seed: SeedKey = 0,
+) -> Dataset:
+    """A table in a CSV file with a header: numbers, categories, and a label or number to predict; see docs/tables.md.
+
+    The inputs are the columns without another role: float32 [N, D]. First come the numbers, then the ids of the
+    `categories`, both in the order of the header.
+
+    Raises:
+        MissingData: a file is missing.
+        ConfigError: see `read_csv` and `make_table`.
+    """
+    files = [
+        (key, root / Path(name).expanduser()) for key, name in (("path", path), ("test", test)) if name is not None
+    ]
+    roles = Roles(target, target_kind, client, time, columns, categories, ignore, standardize, missing)
+    return make_table([read_csv(f"dataset.{key}", file, delimiter) for key, file in files], roles, test_fraction, seed)
+
+
+def parquet(
+    root: Path,
+    download: bool,
+    *,
+    path: PathKey,
+    target: TargetKey,
+    test: TestKey = None,
+    target_kind: KindKey = "label",
+    client: ClientKey = None,
+    time: TimeKey = None,
+    columns: ColumnsKey = (),
+    categories: CategoriesKey = (),
+    ignore: IgnoreKey = (),
+    standardize: StandardizeKey = "federation",
+    missing: MissingKey = "refuse",
+    test_fraction: FractionKey = 0.2,
+    seed: SeedKey = 0,
+) -> Dataset:
+    """A table in a Parquet file, with the keys of csv (the extra parquet).
+
+    Raises:
+        MissingData: a file is missing.
+        ConfigError: see `read_parquet` and `make_table`.
+    """
+    files = [
+        (key, root / Path(name).expanduser()) for key, name in (("path", path), ("test", test)) if name is not None
+    ]
+    roles = Roles(target, target_kind, client, time, columns, categories, ignore, standardize, missing)
+    return make_table([read_parquet(f"dataset.{key}", file) for key, file in files], roles, test_fraction, seed)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of a table are: the keys of `csv` of these names."""
+
+    target: str
+    target_kind: Literal["label", "number"]
+    client: str | None
+    time: str | None
+    columns: Names
+    categories: Names
+    ignore: Names
+    standardize: Literal["federation", "client", "none"]
+    missing: Literal["refuse", "mean"]
+
+    def by_key(self) -> list[tuple[str, str]]:
+        """Return the columns that a key names, as pairs of the key and the column."""
+        single = [("target", self.target), ("client", self.client), ("time", self.time)]
+        listed = [(key, name) for key in ("columns", "categories", "ignore") for name in getattr(self, key)]
+        return [(key, name) for key, name in [*single, *listed] if name is not None]
+
+
+def make_table(tables: Sequence[Table], roles: Roles, test_fraction: float, seed: int) -> Dataset:
+    """Return the dataset of a table, or of a table to train on and one to test on.
+
+    Raises:
+        ConfigError: a column is missing or has two roles, or a value does not suit its role; the message has the line.
+            Also if a class has one row only, or is in the test rows only.
+    """
+    table, named = join(tables), {name for _, name in roles.by_key()}
+    _check_roles(table, roles)
+    numbers = [name for name in table.columns if name not in named]
+    categories = [name for name in table.columns if name in roles.categories]
+    if not numbers and not categories:
+        raise ConfigError(
+            f"dataset.path: {table.sources[0].file} has no column that is an input, allowed: at least one"
+        )
+    labels = table.texts(roles.target) if roles.target_kind == "label" else None
+    train, test = _split(table, labels, roles.target, test_fraction, seed)
+    y, names = _number_labels(table, labels, roles.target, train) if labels else (_targets(table, roles.target), None)
+    clients = None if roles.client is None else _texts(table, roles.client)
+    raw = {name: table.numbers(name, roles.missing == "mean", ADVICE) for name in numbers}
+    groups = clients if roles.standardize == "client" else None
+    inputs = [_scale(raw[name], train, groups, roles.standardize != "none", name) for name in numbers]
+    texts = {name: _texts(table, name) for name in categories}
+    ids = {name: _number_categories(values, train) for name, values in texts.items()}
+    x = np.stack([*inputs, *(column for column, _ in ids.values())], 1).astype(np.float32)
+    columns = {name: values for name, values in raw.items() if np.isfinite(values).all()} | texts
+    for name in filter(None, [roles.time, *roles.columns]):
+        columns[name] = as_column(table.columns[name], lambda row, name=name: table.where(name, row))  # type: ignore
+    if roles.time is not None and columns[roles.time].dtype.kind == "U":
+        found = f"{table.where(roles.time, 0)}: found {show(columns[roles.time][0])}"
+        raise ConfigError(f"{found}, allowed: a number or a date in ISO 8601; dataset.columns may be texts")
+    if roles.client is not None and clients is not None:
+        columns[roles.client] = clients
+    whole, sizes = Split(x, y, clients, columns), tuple(size for _, size in ids.values())
+    classes = 1 if labels is None else int(y.max()) + 1
+    return Dataset(whole.take(train), whole.take(test), classes, names, categories=sizes)
+
+
+def _check_roles(table: Table, roles: Roles) -> None:
+    """Refuse a column that does not exist or that has two roles. Client ids may be a category too."""
+    seen: dict[str, str] = {}
+    for key, name in roles.by_key():
+        table.require(f"dataset.{key}", name)
+        if name in seen and {key, seen[name]} != {"client", "categories"}:
+            raise ConfigError(
+                f"dataset.{key}: found {show(name)}, which is dataset.{seen[name]}, allowed: one of the two"
+            )
+        seen[name] = key
+    if roles.standardize == "client" and roles.client is None:
+        raise ConfigError("dataset.standardize: found client, allowed without dataset.client: federation or none")
+
+
+def _split(table: Table, labels: Sequence[str] | None, target: str, fraction: float, seed: int) -> tuple[Rows, Rows]:
+    """Return the training and the test rows: those of two files, or a part of each class, drawn."""
+    if len(table.sources) > 1:
+        count = len(table.sources[0].lines)
+        return np.arange(count), np.arange(count, len(table))
+    classes, of_row = (np.array([""]), np.zeros(len(table), int)) if labels is None else _distinct(np.array(labels))
+    for_testing = np.zeros(len(table), bool)
+    for number, label in enumerate(classes.tolist()):
+        rows = np.flatnonzero(of_row == number)
+        if len(rows) < 2:
+            problem = f"the only row{f' of the class {show(label)}' * (labels is not None)}"
+            raise ConfigError(f"{table.where(target, int(rows[0]))}: found {problem}, allowed: two, one for testing")
+        drawn = draw_for_testing(len(rows), fraction, seeding.generator(seed, "table", ascii(label)))
+        for_testing[rows[sorted(drawn)]] = True
+    return np.flatnonzero(~for_testing), np.flatnonzero(for_testing)
+
+
+def _distinct(texts: Array) -> tuple[Array, Rows]:
+    """Return the different texts in ascending order, whole numbers by their value, and the place of each text."""
+    found, of_row = np.unique(texts, return_inverse=True)
+    order = np.argsort([int(text) for text in found]) if all(WHOLE.fullmatch(text) for text in found) else slice(None)
+    place = np.empty(len(found), np.int64)
+    place[order] = np.arange(len(found))
+    return found[order], place[of_row.reshape(-1)]
+
+
+def _number_labels(
+    table: Table, labels: Sequence[str], target: str, train: Rows
+) -> tuple[npt.NDArray[np.int64], Names | None]:
+    """Return each row's class, and the classes' names unless they are whole numbers.
+
+    A class's number is its place among the sorted labels of the training rows.
+    """
+    found, _ = _distinct(np.array(labels)[train])
+    numbers = {label: number for number, label in enumerate(found.tolist())}
+    for row, label in enumerate(labels):
+        if not label:
+            raise ConfigError(f"{table.where(target, row)}: found nothing, allowed: a label; remove rows without one")
+        if label not in numbers:
+            raise ConfigError(f"{table.where(target, row)}: found {show(label)}, allowed: a label of the training rows")
+    names = None if all(WHOLE.fullmatch(label) for label in numbers) else tuple(numbers)
+    return np.array([numbers[label] for label in labels]), names
+
+
+def _targets(table: Table, target: str) -> Array:
+    return table.numbers(target, advice=", as dataset.target_kind=number says")[:, None].astype(np.float32)
+
+
+def _texts(table: Table, name: str) -> Array:
+    return np.array(table.texts(name))
+
+
+def _scale(values: Array, train: Rows, groups: Array | None, scales: bool, name: str) -> Array:
+    """Return numbers minus the mean, divided by the standard deviation, of the training rows: float64 [n].
+
+    With `groups` [n], they are those of the training rows of the same group, or of all if the group has none. Missing
+    values become the mean, and a standard deviation of 0 becomes 1. Without `scales`, only missing values change.
+    """
+    known = train[np.isfinite(values[train])]
+    if not len(known):
+        raise ConfigError(f"dataset.path: the column {show(name)} has no number in any training row; name it in ignore")
+    scaled = _scale_like(values, values[known], scales)
+    if groups is None:
+        return scaled
+    for group in np.unique(groups[known]).tolist():
+        rows = np.flatnonzero(groups == group)
+        scaled[rows] = _scale_like(values[rows], values[known[groups[known] == group]], scales)
+    return scaled
+
+
+def _scale_like(values: Array, known: Array, scales: bool) -> Array:
+    mean, deviation = known.mean(), known.std()
+    filled: Array = np.where(np.isfinite(values), values, mean)
+    return (filled - mean) / (deviation if deviation > 0 else 1.0) if scales else filled
+
+
+def _number_categories(texts: Array, train: Rows) -> tuple[Array, int]:
+    """Return each row's id and the number of ids: from 1 in the order of the training rows' texts, or UNKNOWN."""
+    found = np.unique(texts[train])
+    place = np.minimum(np.searchsorted(found, texts), len(found) - 1)
+    return np.where(found[place] == texts, place + 1, UNKNOWN), len(found) + 1

@@ -1,0 +1,155 @@
+"""LoRA: trained low-rank additions to frozen layers. Hu et al., ICLR 2022, arXiv 2106.09685.
+
+An adapted layer has the weight W0 + s B A. W0 [outputs, inputs] is frozen, A [rank, inputs] and B [outputs, rank] are
+trained, and s is the scale. A convolution's weight is a matrix with a column for each number of a patch.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raysim.config.error_text import describe_unknown
+from raysim.system.errors import ConfigError
+
+AdaptedLayer = nn.Linear | nn.Conv2d
+WHOLE = (nn.MultiheadAttention, nn.TransformerEncoderLayer)  # use their layers' weights without calling the layers
+
+
+class LowRankAdapter(nn.Module):
+    """A frozen layer `base`, and `lora_b(lora_a(x))`, which is added to its output.
+
+    A's input is the layer's input, so `FlatModel.inputs` has it under the name of A's weight. A is drawn as torch draws
+    a layer's weight (Kaiming-uniform with a = sqrt 5), and B is zero: at first the output is the layer's.
+
+    Args:
+        base: a linear layer or a 2-d convolution. With groups, each group has a separate A and B.
+        rank: the rank of B A.
+        scale: s.
+    """
+
+    lora_a: AdaptedLayer
+    lora_b: AdaptedLayer
+
+    def __init__(self, base: AdaptedLayer, rank: int, scale: float) -> None:
+        super().__init__()
+        self.base, self.scale = base.requires_grad_(False), scale
+        options: dict[str, Any] = {"bias": False, "dtype": base.weight.dtype, "device": base.weight.device}
+        if isinstance(base, nn.Linear):
+            self.lora_a = nn.Linear(base.in_features, rank, **options)
+            self.lora_b = nn.Linear(rank, base.out_features, **options)
+        else:
+            middle = rank * base.groups
+            geometry: dict[str, Any] = {
+                name: getattr(base, name)
+                for name in ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
+            }
+            self.lora_a = nn.Conv2d(base.in_channels, middle, **geometry, **options)
+            self.lora_b = nn.Conv2d(middle, base.out_channels, 1, groups=base.groups, **options)
+        nn.init.zeros_(self.lora_b.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's output for x, with the addition."""
+        y: Tensor = self.base(x) + self.scale * self.lora_b(self.lora_a(x))
+        return y
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return s B A in the shape of the layer's weight, for weights of `lora_a` and `lora_b`."""
+        groups = self.base.groups if isinstance(self.base, nn.Conv2d) else 1
+        columns, rows = a.reshape(groups, -1, a[0].numel()), b.reshape(groups, -1, b.shape[1])
+        return self.scale * (rows @ columns).reshape(self.base.weight.shape)
+
+
+def add_adapters(
+    module: nn.Module, rank: int, where: Sequence[str], scale: float = 1.0, *, head: Collection[str] = ()
+) -> None:
+    """Add LoRA to the linear and 2-d convolutional layers with these names, and freeze all other weights.
+
+    The head is never adapted. It is trained in full. With rank 0 no layer changes: only the head is trained.
+
+    Args:
+        module: the model, which is changed.
+        rank: the rank of the additions.
+        where: patterns of names. A pattern fits a layer's whole name or its end after a dot, such as `attn.qkv`, and
+            may have the wildcards of shells: `blocks.[01].*` or `*`.
+        scale: s.
+        head: the names of the head's weight and bias, which `find_head` returns.
+
+    Raises:
+        ConfigError: a pattern fits no layer, or fits one that cannot be replaced.
+    """
+    layers = {
+        name: layer
+        for name, layer in module.named_modules(remove_duplicate=False)
+        if isinstance(layer, AdaptedLayer) and f"{name}.weight" not in head
+    }
+    fitting = {name for pattern in where for name in _fitting(pattern, [*layers])}
+    chosen = {name: layer for name, layer in layers.items() if name in fitting and rank}
+    owners = {name: module.get_submodule(name.rpartition(".")[0]) for name in chosen}
+    for name, owner in owners.items():
+        if isinstance(owner, WHOLE):
+            problem = f"found {name} in torch's {type(owner).__name__}, which does not call it, allowed: other layers"
+            raise ConfigError(f"model.adapters.where: {problem}")
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name in head)
+    adapters = {layer: LowRankAdapter(layer, rank, scale) for layer in dict.fromkeys(chosen.values())}
+    for name, layer in chosen.items():
+        setattr(owners[name], name.rpartition(".")[2], adapters[layer])
+
+
+def _fitting(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a pattern fits."""
+    found = [name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")]
+    if not found:
+        ends = [".".join(name.split(".")[-parts:]) for parts in (1, 2) for name in names]
+        raise ConfigError(f"model.adapters.where: {describe_unknown('layer', pattern, dict.fromkeys(ends))}")
+    return found
+
+
+def find_adapters(module: nn.Module) -> Iterator[tuple[str, LowRankAdapter]]:
+    """Yield the adapters with the names of their layers, as they are in the model without adapters."""
+    for name, adapter in module.named_modules():
+        if isinstance(adapter, LowRankAdapter):
+            yield name, adapter
+
+
+def products(module: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return s B A by the name of each adapted layer's weight, in its shape.
+
+    Args:
+        module: the model with adapters.
+        parameters: its trained parameters by name, as `FlatModel.named` returns them for any vector.
+    """
+    return {
+        f"{name}.weight": adapter.product(parameters[f"{name}.lora_a.weight"], parameters[f"{name}.lora_b.weight"])
+        for name, adapter in find_adapters(module)
+    }
+
+
+def merged_weights(module: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return W0 + s B A by the name of each adapted layer's weight. See `products`."""
+    added = products(module, parameters)
+    return {f"{name}.weight": one.base.weight.detach() + added[f"{name}.weight"] for name, one in find_adapters(module)}
+
+
+def merged_state(module: nn.Module) -> dict[str, Tensor]:
+    """Return the state_dict of the same model without adapters, which has the same outputs up to rounding."""
+    state = module.state_dict()
+    for name, _ in find_adapters(module):
+        for part in [part for part in state if part.startswith(f"{name}.")]:
+            kind, _, leaf = part.removeprefix(f"{name}.").partition(".")
+            tensor = state.pop(part)
+            if kind == "base":
+                state[f"{name}.{leaf}"] = tensor
+    return state | merged_weights(module, {name: p.detach() for name, p in module.named_parameters()})
+
+
+def draw_a(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Return new values for a weight A, of the same distribution as at first: U(-1/sqrt(i), 1/sqrt(i)) for i inputs.
+
+    Without a generator, torch's global one draws.
+    """
+    bound = weight[0].numel() ** -0.5
+    return torch.empty(weight.shape, dtype=weight.dtype).uniform_(-bound, bound, generator=generator).to(weight.device)

@@ -1,0 +1,106 @@
+"""Frozen parts of a model: parameters that are in no vector, and BatchNorm layers that keep their statistics."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+
+from raysim.config.error_text import either, show
+from raysim.system.errors import ConfigError
+
+
+class FrozenBatchNorm1d(nn.BatchNorm1d):
+    """BatchNorm that is always in evaluation mode."""
+
+    def train(self, mode: bool = True) -> "FrozenBatchNorm1d":
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+
+class FrozenBatchNorm2d(nn.BatchNorm2d):
+    """BatchNorm that is always in evaluation mode."""
+
+    def train(self, mode: bool = True) -> "FrozenBatchNorm2d":
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+
+class FrozenBatchNorm3d(nn.BatchNorm3d):
+    """BatchNorm that is always in evaluation mode."""
+
+    def train(self, mode: bool = True) -> "FrozenBatchNorm3d":
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+
+FROZEN_NORMS = (FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenBatchNorm3d)
+_FROZEN: Mapping[type[nn.Module], type[nn.Module]] = {kind.__mro__[1]: kind for kind in FROZEN_NORMS}
+
+
+def match_names(names: Sequence[str], patterns: Sequence[str], key: str) -> list[str]:
+    """Return the parameters' names that match one of the patterns, as in a shell: * is any text.
+
+    Raises:
+        ConfigError: a pattern of this key matches no name.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = get_close_matches(pattern, names, n=3, cutoff=0.3) or [*names[:3]]
+            words = f"found {show(pattern)}, which matches no parameter, allowed: a pattern for names such as"
+            raise ConfigError(f"{key}: {words} {either(near)}")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def freeze(module: nn.Module, patterns: Sequence[str]) -> None:
+    """Freeze the parameters with names that match one of the patterns. Raises ConfigError: a pattern matches none."""
+    parameters = dict(module.named_parameters())
+    for name in match_names([*parameters], patterns, "model.freeze"):
+        parameters[name].requires_grad_(False)
+
+
+def freeze_statistics(module: nn.Module) -> None:
+    """Keep the statistics of each BatchNorm layer with frozen weights: it stays in evaluation mode from now on.
+
+    Otherwise clients would change them in training, and send them.
+    """
+    for owner in [*module.modules()]:
+        for name, layer in [*owner.named_children()]:
+            weights = [*layer.parameters()]
+            if type(layer) in _FROZEN and weights and not any(weight.requires_grad for weight in weights):
+                setattr(owner, name, _frozen(layer))
+
+
+def _frozen(layer: nn.Module) -> nn.Module:
+    """Return a frozen layer with the tensors of a BatchNorm layer."""
+    assert isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
+    frozen = _FROZEN[type(layer)](layer.num_features, eps=layer.eps, momentum=layer.momentum)
+    frozen.weight, frozen.bias = layer.weight, layer.bias
+    for name, buffer in layer.named_buffers():
+        setattr(frozen, name, buffer)
+    return frozen.eval()
+
+
+def frozen_buffers(module: nn.Module) -> set[str]:
+    """Return the names of the buffers of frozen BatchNorm layers, which do not change and are not sent."""
+    layers = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, FROZEN_NORMS))
+    return {f"{name}.{buffer}" for name, layer in layers for buffer, _ in layer.named_buffers()}
+
+
+def share_frozen(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Use the tensors of a file in place of frozen parameters with the same values.
+
+    The file is mapped into memory, so the processes of a node have these pages once.
+    """
+    for name, parameter in module.named_parameters():
+        found = state.get(name)
+        if (
+            not parameter.requires_grad
+            and found is not None
+            and (found.dtype, found.shape)
+            == (
+                parameter.dtype,
+                parameter.shape,
+            )
+        ):
+            parameter.data = found

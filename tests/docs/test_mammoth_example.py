@@ -1,0 +1,148 @@
+"""Mammoth's models as client halves, with a stand-in: as alone in a plain loop, and the same bits after a resume."""
+
+import ast
+import copy
+import random
+from argparse import Namespace
+
+import mammoth_stand_in
+import numpy as np
+import pytest
+import torch
+from pages import ROOT
+from torch import nn
+
+from raysim.engine.events import Checkpoint, Finished
+from raysim.engine.runner import LocalRunner
+from raysim.engine.simulation import Simulation
+from raysim.federation.federation import build_federation
+from raysim.models.building import check_model
+from raysim.records.run_directory import sha256
+from raysim.system import seeding
+
+ARGS = {
+    "Er": {"buffer_size": 10, "minibatch_size": 4, "optim_mom": 0.5},
+    "Derpp": {"buffer_size": 10, "minibatch_size": 4, "alpha": 0.3, "beta": 0.7},
+    "EwcOn": {"e_lambda": 20.0, "gamma": 0.9, "batch_size": 5},
+    "Si": {"c": 0.5, "xi": 1.0},
+}
+IMAGES = {
+    "dataset": {"name": "synthetic", "classes": 4, "shape": [1, 6, 6], "train": 24, "test": 20, "augment": ["crop"]},
+    "scenario__tasks": 3,
+    "training__batch_size": 5,
+    "training__local_epochs": 2,
+}
+
+
+def method(name):
+    return {"examples.mammoth_method:Mammoth": {"model": f"mammoth_stand_in:{name}", "args": ARGS.get(name, {})}}
+
+
+def seed_globals(stream):
+    """What `global_draws` does, with the next three numbers of a stream."""
+    for_torch, for_numpy, for_python = (int(number) for number in stream.integers(2**32, size=3))
+    torch.manual_seed(for_torch)
+    np.random.seed(for_numpy)
+    random.seed(for_python)
+
+
+class Backbone(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)
+
+    def get_params(self):
+        return torch.cat([p.reshape(-1) for p in self.parameters()])
+
+    def get_grads(self):
+        return torch.cat([p.grad.reshape(-1) for p in self.parameters()])
+
+
+def train_alone(config, name):
+    """Mammoth's own loop, on raysim's batches and seeds. Return the weights after the last task.
+
+    The server rounds a change to multiples of 2^-44 and adds it to the model that it sent, in float32. So the weights
+    may differ in their last bit from those that the task ended with.
+    """
+    federation = build_federation(config)
+    source = federation.source("train", torch.device("cpu"))
+    net = copy.deepcopy(check_model(config, federation.shape, federation.classes).module)
+    sent = [p.detach().clone() for p in net.parameters()]
+    args = {"lr": 0.1, "optim_wd": 0.0, "optim_mom": 0.0, "optim_nesterov": False} | ARGS[name]
+    model = getattr(mammoth_stand_in, name)(Backbone(net), nn.functional.cross_entropy, Namespace(**args), None)
+    model.train()
+
+    def batches(task, order, drawn=None):
+        rows = torch.from_numpy(federation.streams[0].rows[task][order].astype(np.int64))
+        parts = [slice(start, start + 5) for start in range(0, len(rows), 5)]
+        drawn = None if drawn is None else torch.from_numpy(drawn)
+        return [
+            (
+                source.fetch(rows[part], task, None if drawn is None else drawn[part]),
+                torch.from_numpy(federation.dataset.train.y[rows[part].numpy()]),
+                source.fetch(rows[part], task),
+            )
+            for part in parts
+        ]
+
+    for task in range(3):
+        shuffle, augment, draws = (
+            seeding.generator(config.seed, 0, task + 1, 0, purpose) for purpose in ("batches", "augment", "Mammoth")
+        )
+        samples = len(federation.streams[0].rows[task])
+        seed_globals(draws)
+        if task:
+            model.end_task(Namespace(train_loader=batches(task - 1, np.arange(samples))))
+        with torch.no_grad():
+            for p, value in zip(net.parameters(), sent, strict=True):
+                p.copy_(value)
+        model.begin_task(Namespace(train_loader=batches(task, np.arange(samples))))
+        model.opt = model.get_optimizer()
+        seed_globals(draws)
+        for _ in range(2):
+            order = shuffle.permutation(samples)
+            sizes = [5] * (samples // 5) + [samples % 5] * (samples % 5 > 0)
+            drawn = np.concatenate([source.draw(augment, size) for size in sizes])
+            for x, y, plain in batches(task, order, drawn):
+                model.observe(x, y, plain)
+        for value, p in zip(sent, net.parameters(), strict=True):
+            change = (p.detach() - value).numpy().astype(np.float64)
+            value += torch.from_numpy((np.round(change * 2.0**44) / 2.0**44).astype(np.float32))
+    return [value.numpy() for value in sent]
+
+
+def test_the_example_is_short():
+    """At most 80 lines without blank lines, comments and docstrings."""
+    source = (ROOT / "examples" / "mammoth_method.py").read_text(encoding="utf-8")
+    parts = [
+        part for part in ast.walk(ast.parse(source)) if isinstance(part, ast.Module | ast.ClassDef | ast.FunctionDef)
+    ]
+    texts = [part.body[0] for part in parts if ast.get_docstring(part)]
+    documented = {line for text in texts for line in range(text.lineno, text.end_lineno + 1)}
+    code = [line for line in source.splitlines() if line.strip() and not line.strip().startswith("#")]
+    assert len(code) - len(documented) <= 80
+
+
+@pytest.mark.parametrize("name", ARGS)
+def test_one_client_is_mammoth_alone(workplace, tiny, simulate, quiet_torch, name):
+    config = tiny(**IMAGES, clients__count=1, training__rounds_per_task=1, methods=method(name), seed=3)
+    alone = train_alone(config, name)
+    run = simulate(config)
+    for found, value in zip(run.state.values(), alone, strict=True):
+        np.testing.assert_array_equal(found.numpy(), value)
+
+
+@pytest.mark.parametrize("name", ["Er", "EwcOn", "Si"])
+def test_it_resumes_with_the_same_bits(workplace, tiny, simulate, quiet_torch, name):
+    """Three clients resume within the second of three tasks of two rounds. They may be on different hosts."""
+    config = tiny(**IMAGES, methods=method(name), checkpoint__every_rounds=1)
+    whole = simulate(config)
+    assert simulate(config, places=[[2], [0, 1]]).sha256 == whole.sha256
+    federation = build_federation(config)
+    saved = [event for event in whole.events if isinstance(event, Checkpoint)][2]
+    (clients,) = saved.clients
+    again = Simulation(config, federation, LocalRunner(config, federation, clients), saved.server)
+    assert [sha256(event.state) for event in again.events() if isinstance(event, Finished)] == [whole.sha256]

@@ -1,0 +1,115 @@
+"""Frozen parts of a model: what is in the vectors, what stays as it is, and weights that are mapped from a file."""
+
+import sys
+
+import psutil
+import pytest
+import torch
+from torch import nn
+
+from raysim.config import load
+from raysim.models.building import build_model
+from raysim.models.flat import FlatModel
+from raysim.models.freezing import freeze, freeze_statistics
+from raysim.system.errors import ConfigError
+
+
+def body(shape, classes):
+    """Two layers with BatchNorm, and a head: 2*3+3, 3+3, 3*2+2 parameters."""
+    return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, classes))
+
+
+def built(**keys):
+    config = load(
+        {
+            "name": "frozen",
+            "dataset": {"name": "digits"},
+            "scenario": {"kind": "domain_incremental", "tasks": 1},
+            "clients": {"count": 1},
+            "model": {"name": "test_freezing:body", **keys},
+            "training": {"rounds_per_task": 1},
+        }
+    )
+    return build_model(config, (2,), 2)
+
+
+def test_frozen_parameters_and_their_statistics_are_in_no_vector():
+    """Of 9 + 6 + 8 parameters the head's 8 are trained; BatchNorm's 3 + 3 statistics and its count are constant."""
+    model = FlatModel(built(freeze=["0.*", "1.*"]))
+    assert [len(vector) for vector in model.vectors] == [8, 0, 0]
+    assert not model.normalises
+    assert [len(vector) for vector in FlatModel(built(freeze=["0.*"])).vectors] == [14, 6, 1]
+
+
+def test_frozen_statistics_do_not_drift():
+    module = built(freeze=["0.*", "1.*"])
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    module.train()
+    module(torch.randn(5, 2) + 7)
+    assert not module[1].training
+    assert module[0].training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    whole = built()
+    whole.train()
+    whole(torch.randn(5, 2) + 7)
+    assert not torch.equal(whole[1].running_mean, torch.zeros(3))
+
+
+def test_a_model_that_freezes_itself_keeps_its_statistics_too():
+    module = nn.Sequential(nn.BatchNorm2d(2).requires_grad_(False), nn.Conv2d(2, 1, 1))
+    statistics = module[0].running_mean
+    freeze_statistics(module)
+    module.train()
+    assert module[0].running_mean is statistics
+    assert len(FlatModel(module).buffers) == 0
+
+
+def test_a_pattern_that_matches_nothing_is_one_line():
+    with pytest.raises(ConfigError, match=r"^model.freeze: found 'O.\*', which matches no parameter, allowed: a "):
+        freeze(body((2,), 2), ["O.*"])
+
+
+def saved(tmp_path, prefix=""):
+    module = body((2,), 2)
+    file = tmp_path / "w.pt"
+    torch.save({name.removeprefix(prefix): tensor for name, tensor in module.state_dict().items()}, file)
+    return module, str(file)
+
+
+def test_frozen_weights_stay_in_the_file_and_trained_ones_are_copies(tmp_path):
+    source, file = saved(tmp_path)
+    module = built(freeze=["0.*", "1.*"], weights=file)
+    assert torch.equal(module[0].weight, source[0].weight)
+    assert torch.equal(module[3].weight, source[3].weight)
+    if sys.platform == "linux":
+        assert file in {mapped.path for mapped in psutil.Process().memory_maps()}
+        module[0].weight.data = torch.zeros(3, 2)
+        module[1].weight.data, module[1].bias.data, module[0].bias.data = torch.ones(3), torch.ones(3), torch.ones(3)
+        assert file not in {mapped.path for mapped in psutil.Process().memory_maps()}  # so trained ones are copies
+    FlatModel(module).parameters.fill_(9.0)
+    assert torch.equal(torch.load(file, weights_only=True)["3.weight"], source[3].weight)
+
+
+def test_a_file_may_have_a_part_of_the_names_with_a_prefix(tmp_path):
+    """A file of the layer alone, for `0.`; the others keep the seed's weights."""
+    layer = nn.Linear(2, 3)
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    module, plain = built(prefix="0.", weights=str(tmp_path / "layer.pt")), built()
+    assert torch.equal(module[0].weight, layer.weight)
+    assert torch.equal(module[3].weight, plain[3].weight)
+    with pytest.raises(ConfigError, match=r"^model.prefix: found 'O.', allowed: the start of names such as 0.weight"):
+        built(prefix="O.", weights=str(tmp_path / "layer.pt"))
+
+
+def test_trained_parameters_may_be_absent_where_others_are_frozen(tmp_path):
+    source, file = saved(tmp_path)
+    state = torch.load(file, weights_only=True)
+    del state["3.weight"], state["3.bias"]
+    torch.save(state, file)
+    module = built(freeze=["0.*", "1.*"], weights=file)
+    assert torch.equal(module[0].weight, source[0].weight)
+    assert torch.equal(module[3].weight, built()[3].weight)
+    state.pop("0.weight")
+    torch.save(state, file)
+    with pytest.raises(ConfigError, match=r"does not fit the model: not in the file: 0.weight$"):
+        built(freeze=["0.*", "1.*"], weights=file)
