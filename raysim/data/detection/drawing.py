@@ -96,7 +96,7 @@ def draw_frame(
 ) -> tuple[npt.NDArray[np.uint8], list[list[float]]]:
     """Return an image uint8 [3, size, size], and the rows (class, x, y, w, h) of its objects, the nearest first.
 
-    `sizes` are the image's side in pixels, and the shorter side of the smallest box as a fraction of it.
+    `sizes` are the image's side in pixels, and the square root of the smallest box's area as a fraction of it.
     """
     size, smallest = sizes
     side = FINER * size
@@ -318,7 +318,7 @@ def _boxes(
             continue
         ys, xs = np.flatnonzero(part.any(1)), np.flatnonzero(part.any(0))
         x0, x1, y0, y1 = x0 + xs[0], x0 + xs[-1] + 1, y0 + ys[0], y0 + ys[-1] + 1
-        if min(x1 - x0, y1 - y0) >= smallest * side:
+        if (x1 - x0) * (y1 - y0) >= (smallest * side) ** 2:
             box = [(x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0]
             rows.append([float(classes[label - 1]), *(float(edge) / side for edge in box)])
     return rows

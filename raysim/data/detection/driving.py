@@ -29,7 +29,7 @@ def driving(
     seconds: Annotated[float, Ge(0.05), Le(60), doc("the time between two frames")] = 1.0,
     size: Annotated[int, Ge(32), Le(1024), doc("height and width of a frame")] = 128,
     smallest: Annotated[
-        float, Gt(0), Lt(1), doc("the shorter side of the smallest box, as a fraction of the frame's side")
+        float, Gt(0), Lt(1), doc("the square root of the smallest box's area, as a fraction of the frame's side")
     ] = 0.06,
     areas: Annotated[tuple[Area, ...], MinLen(1), doc("town or highway, of the vehicles in turn")] = ("town",),
     weather: Annotated[Weather, doc("clear, rain, fog or snow")] = "clear",
