@@ -181,7 +181,7 @@ def test_make_looks_for_marked_tests_where_they_are(marker: str, line: str):
 def test_a_method_knows_the_api_alone(file: Path):
     """No host, no config block of another subject, no estimator: only raysim.api and what methods share."""
     below = {"raysim.api", "raysim.algorithms"} | (
-        {"raysim.models", "raysim.system"} if "parts" in file.parts else set()
+        {"raysim.data", "raysim.models", "raysim.system"} if "parts" in file.parts else set()
     )
     assert {folder(module) for module in imports(FILES[file])} <= below
     text = (ROOT / file).read_text(encoding="utf-8")

@@ -21,6 +21,8 @@ METHODS = {
     "lwf": "raysim.algorithms.lwf:LwF",
     "flwf": "raysim.algorithms.flwf:FLwF",
     "cfed": "raysim.algorithms.cfed:CFeD",
+    "target": "raysim.algorithms.target:Target",
+    "lander": "raysim.algorithms.lander:Lander",
     "gpm": "raysim.algorithms.gpm:Gpm",
     "fot": "raysim.algorithms.fot:Fot",
     "icarl": "raysim.algorithms.icarl:ICarl",

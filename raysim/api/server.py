@@ -27,6 +27,7 @@ class Server(Stateful):
 
     transient: ClassVar = frozenset(
         {"network", "device", "records", "pictures", "local_bytes", "pacer", "_config", "_federation", "_streams"}
+        | {"augment", "class_names"}
     )
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
@@ -36,6 +37,8 @@ class Server(Stateful):
         self.device = choose_device(config.resources.server_gpus)  # the device of the auxiliary networks
         self.networks = Networks(config.seed, self.device)  # those that `make` returns
         self.pacer: Callable[[int], Iterator[int]] | None = None  # what `raysim check` replaces the loops of `steps` by
+        self.augment = federation.augment  # the names of `dataset.augment`, the changes of training samples
+        self.class_names = federation.dataset.names  # None if the dataset has none
         weights = network.weights()
         # The global model, on the CPU: parameters [P] and float buffers [B] in its dtype, integer buffers [I].
         self.parameters, self.buffers, self.integers = weights.parameters, weights.buffers, weights.integers

@@ -88,7 +88,13 @@ class Source:
             task: the task with the map that transforms the samples, one number or int64 [B].
             drawn: the augmentation from `draw`, int64 [B, 3 + ...]; None disables augmentation.
         """
-        x = self._transform(self.x.index_select(0, rows), task).view(-1, *self.shape)
+        return self.shown(self._transform(self.x.index_select(0, rows), task).view(-1, *self.shape), drawn)
+
+    def shown(self, x: Tensor, drawn: Tensor | None = None) -> Tensor:
+        """Return samples [B, *shape] as a model sees those of the split: augmented, scaled and normalized; see `fetch`.
+
+        float32 samples may be changed in place.
+        """
         if drawn is not None and self._crops_or_flips:
             x = apply_augmentation(x, drawn)
         if drawn is not None and self._custom:

@@ -92,7 +92,7 @@ def check_model(
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
-    model.head = find_head(model.module, x)
+    model.head, model.shape = find_head(model.module, x), tuple(shape)
     return model
 
 

@@ -58,6 +58,7 @@ class FlatModel:
         forward: the forward pass of a call: the module, or an equal pass such as a CUDA graph.
         head: the names of the weight and bias of the linear layer that makes the logits; empty if there is none.
         layout: the shapes of the parameters by name.
+        shape: the shape of one sample, once `check_model` has tried the model; empty before.
         normalises: whether the module has BatchNorm.
 
     Raises:
@@ -69,6 +70,7 @@ class FlatModel:
         self.module = module
         self.forward: Callable[[Tensor], Tensor] = module
         self.head: tuple[str, ...] = ()
+        self.shape: tuple[int, ...] = ()
         if lazy := [name for name, p in module.named_parameters() if is_lazy(p)]:
             raise ConfigError(
                 f"model: {lazy[0]} has no shape yet, allowed: layers that are told all sizes, no lazy ones"

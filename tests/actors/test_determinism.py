@@ -21,6 +21,8 @@ DRAWING = {
 }
 OWN = yaml.safe_load((Path(__file__).parents[2] / "examples" / "own_package" / "run.yaml").read_text())
 SECOND = {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 4, "seed": 1}  # without labels
+IMAGES = {"dataset.shape": [1, 8, 8]}  # a size that generators have
+GENERATES = {"batch": 6, "steps": 2, "images": 13, "width": 4, "warmup": 1, "student_steps": 2, "calls": 2}
 RUNS: dict[str, dict[str, Any]] = {
     "dropout": {
         "model.dropout": 0.5,
@@ -52,6 +54,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "dann": DRAWING | {"methods": {"dann": {}}},
     "auxiliary networks": DRAWING | {"methods": {"beside:Adversarial": {}, "beside:Flow": {}}},
     "glfc": DRAWING | {"methods": {"glfc": {}}},
+    "target": DRAWING | IMAGES | {"methods": {"target": GENERATES | {"z": 2}}},
+    "lander": DRAWING | IMAGES | {"methods": {"lander": GENERATES | {"hidden": 2, "dimension": 5}}},
 }
 ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
@@ -113,6 +117,8 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("auxiliary networks", TWO_EACH, id="networks-two", marks=SOAK),
         pytest.param("heads", AUTO, id="heads-auto", marks=SOAK),
         pytest.param("glfc", TWO_EACH, id="glfc-two", marks=SOAK),
+        pytest.param("target", TWO_EACH, id="target-two", marks=SOAK),
+        pytest.param("lander", TWO_EACH, id="lander-two", marks=SOAK),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(

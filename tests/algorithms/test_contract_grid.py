@@ -25,8 +25,14 @@ from raysim.engine.events import line
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
-QUICK = {"re_fed": (("epochs", 2),)}  # knobs that only make a method cheaper to run
-DATA = {"name": "synthetic", "classes": 4, "shape": [6], "train": 18, "test": 8}
+GENERATES = (("batch", 2), ("steps", 1), ("images", 3), ("width", 2), ("warmup", 1), ("student_steps", 1))
+QUICK = {  # knobs that only make a method cheaper to run
+    "re_fed": (("epochs", 2),),
+    "target": (*GENERATES, ("calls", 2), ("z", 2)),
+    # keep_best would keep the model that was sent in a task's only round
+    "lander": (*GENERATES, ("calls", 1), ("hidden", 2), ("dimension", 3), ("keep_best", False)),
+}
+DATA = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 18, "test": 8}  # images, for generators
 BOTH = {"dropout": 0.4, "batch_norm": True}
 NEUTRAL = [name for name in NAMES if resolve("method", name).neutral is not None]
 ALONE = [{"dropout": 0.4}, {"batch_norm": True}]

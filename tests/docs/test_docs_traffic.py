@@ -11,6 +11,14 @@ from raysim.config import lookup
 # what takes the place of a model of 59 float32: one entry with its place; 59 codes of a byte and a norm
 ENCODED = {"top_k": 4 + 4, "quantize": 59 + 4}
 WITHHELD = {"fedper": 4 * (5 * 4 + 4)}  # of the last layer, from 5 to 4
+GENERATES = {"batch": 4, "steps": 1, "images": 5, "width": 2, "calls": 2, "warmup": 1, "student_steps": 1, "bn": 0.0}
+KNOBS = {
+    "re_fed": {"epochs": 1},
+    "target": GENERATES,
+    "lander": GENERATES | {"hidden": 2, "dimension": 3, "keep_best": False},
+}
+ATT = {"lander": 4 * (3 * 5 + 3)}  # a layer from 5 features to vectors of 3, both ways
+LOSS = {"lander": 4}  # up
 LINE = re.compile(r"[Uu]p (\d), down (\d)")
 
 
@@ -19,14 +27,16 @@ def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: 
     """Three clients, all in every round; in a task's second round, as vectors as long as the model per client."""
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     said = LINE.findall(page.partition("## What it sends")[2])
-    knobs = {"epochs": 1} if name == "re_fed" else {}
     second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
     more = {"dataset__unlabelled": second} if name == "cfed" else {}
     if name in ("fot", "icarl", "glfc", "dann"):  # what it sends at a task's end is not as long as the model
         more = {"training__rounds_per_task": 5}
-    run = simulate(tiny(methods={name: knobs}, **more))
+    if name in ("target", "lander"):  # a size that generators have
+        more = {"dataset__shape": [1, 8, 8]}
+    run = simulate(tiny(methods={name: KNOBS.get(name, {})}, **more))
     model = 3 * run.simulation.model.weights().nbytes
     for row, (up, down) in ((run.rounds[1], said[0]), (run.rounds[3], said[-1])):
         encoded, withheld = 3 * ENCODED.get(name, 0), 3 * WITHHELD.get(name, 0)
-        assert row.bytes_up == int(up) * model + encoded - withheld
-        assert row.bytes_down == int(down) * model - withheld
+        besides = 3 * ATT.get(name, 0) - withheld
+        assert row.bytes_up == int(up) * model + encoded + besides + 3 * LOSS.get(name, 0)
+        assert row.bytes_down == int(down) * model + besides

@@ -34,7 +34,15 @@ OBJECTIVES: dict[str, dict[str, object]] = {
         "model": {"name": "token_data:bigram"},
     },
 }
-CLASSES = {"lwf", "flwf", "cfed", "icarl", "glfc"}  # which distil logits of classes, or keep samples by class
+CLASSES = {
+    "lwf",
+    "flwf",
+    "cfed",
+    "icarl",
+    "glfc",
+    "target",
+    "lander",
+}  # which distil logits of classes, or keep samples by class
 PLACES = [[2, 0], [1]]
 
 

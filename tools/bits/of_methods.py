@@ -9,6 +9,16 @@ SHARP: Keys = {"memory": {"capacity": 6, "per": "task"}}  # a memory for each ta
 SECOND: Keys = {
     "dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [1, 6, 6], "train": 50, "test": 6, "seed": 3}
 }
+IMAGES: Keys = {"dataset.shape": [1, 8, 8]}  # a size that generators have
+GENERATES: Keys = {  # what TARGET and LANDER have in common
+    "temperature": 1.5, "client_batch": 5, "images": 13, "calls": 4, "batch": 6, "steps": 2, "warmup": 2, "width": 4,
+    "lr_g": 0.01, "bn": 0.5, "oh": 0.7, "adv": 1.2, "student_steps": 2, "student_temperature": 3.0,
+}  # fmt: skip
+TARGET: Keys = {**GENERATES, "kd": 3.0, "lr_z": 0.02, "z": 5}
+LANDER: Keys = {
+    **GENERATES, "anchor": 2.0, "radius": 0.01, "new": 0.3, "old": 0.5, "lr_s": 0.02, "hidden": 5, "dimension": 6,
+    "scale": 0.5, "embeddings": None,
+}  # fmt: skip
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
 
@@ -71,6 +81,10 @@ ALONE = {
     "lwf": Run({**alone("lwf", strength=2.0, temperature=3.0, t_squared=True), **classes(3), **BATCH_NORM}),
     "flwf": Run({**alone("flwf", alpha=0.5, beta=0.2, temperature=1.5), **THREE}),
     "cfed": Run({**alone("cfed", review_share=0.5, weight=0.7, temperature=1.5), **THREE, **SECOND}),
+    "target": Run({**alone("target", **TARGET, meta="maml"), **classes(3), **BATCH_NORM, **IMAGES}),
+    "target, reptile": Run({**alone("target", **TARGET, meta="reptile"), **classes(3), **BATCH_NORM, **IMAGES}),
+    "lander": Run({**alone("lander", **LANDER, keep_best=True), **classes(3), **BATCH_NORM, **IMAGES}),
+    "lander, last": Run({**alone("lander", **LANDER, keep_best=False), **classes(3), **BATCH_NORM, **IMAGES}),
     "gpm": Run({**alone("gpm", threshold=[0.7, 0.9], samples=10), **THREE}),
     "gpm, free head, batch norm": Run(
         {**alone("gpm", threshold=[0.8], per_task=0.05, head="free", freeze_rest=False), **classes(3), **BATCH_NORM}

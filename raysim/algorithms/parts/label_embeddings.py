@@ -1,0 +1,82 @@
+"""A vector for each class: from a file, or from the letters of the class's name."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysim.system.errors import ConfigError, describe_error
+
+GRAMS = (2, 3, 4)  # the lengths of the pieces of a name
+
+
+def hashed_embedding(text: str, dimension: int) -> npt.NDArray[np.float32]:
+    """Return a vector [dimension] of length 1 for a name: names with common pieces are near each other.
+
+    Every piece of 2 to 4 letters of the name, in lower case between spaces, adds 1 or -1 to one entry. Its BLAKE2b
+    hash says which (feature hashing: Weinberger et al., ICML 2009). The vector depends on nothing else.
+    """
+    padded, vector = f" {text.strip().lower()} ", np.zeros(dimension)
+    for length in GRAMS:
+        for begin in range(len(padded) - length + 1):
+            piece = padded[begin : begin + length].encode()
+            number = int.from_bytes(blake2b(piece, digest_size=8).digest(), "little")
+            vector[(number >> 1) % dimension] += 1 if number & 1 else -1
+    if not vector.any():  # all pieces cancel
+        vector[0] = 1.0
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+def name_classes(names: Sequence[str] | None, classes: int) -> list[str]:
+    """Return the classes' names: the dataset's, or their numbers, without a word that would make all of them alike."""
+    return [*map(str, range(classes))] if names is None else [*names]
+
+
+def embed_names(names: Sequence[str], dimension: int, scale: float) -> Tensor:
+    """Return the classes' vectors [C, dimension] from their names alone. `scale` is their entries' root mean square."""
+    length = np.float32(scale * dimension**0.5)
+    return torch.from_numpy(np.stack([hashed_embedding(name, dimension) for name in names]) * length)
+
+
+def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None) -> Tensor:
+    """Return the classes' vectors [C, d], float32, of an .npz file.
+
+    The file has the array `embeddings` [C, d], with rows in the order of the classes. If it also has `names` [C], its
+    rows are those of the classes with these names; `names` are the dataset's. None does not look at names.
+
+    Raises:
+        ConfigError: there is no such file or array, or it does not have a finite row for each class.
+    """
+    key, allowed = f"embeddings: {path}", "an .npz file with the array embeddings [classes, d] and, if wanted, names"
+    try:
+        with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except Exception as error:
+        raise ConfigError(f"{key} cannot be read ({describe_error(error)}), allowed: {allowed}") from error
+    rows = found.get("embeddings")
+    if rows is None or rows.ndim != 2 or rows.dtype.kind not in "fiu":
+        what = f"the arrays {', '.join(found) or '(none)'}" if rows is None else f"{rows.dtype} {[*rows.shape]}"
+        raise ConfigError(f"{key} holds {what}, allowed: {allowed}")
+    known = [str(name) for name in found.get("names", ())]
+    if known and names is not None:
+        if unknown := [name for name in names if name not in known]:
+            raise ConfigError(f"{key} has no vector for the class {unknown[0]}, allowed: a name for each class")
+        rows = rows[[known.index(name) for name in names]]
+    if len(rows) != classes and (names is not None or not known):
+        raise ConfigError(f"{key} holds {len(rows)} vectors, allowed: {classes}, one for each class")
+    if not np.isfinite(rows).all():
+        raise ConfigError(f"{key} holds vectors that are not finite, allowed: finite ones")
+    return torch.from_numpy(rows.astype(np.float32))
+
+
+def unfit_file(path: str, classes: int) -> str | None:
+    """Return why a file has no vectors for this number of classes, and what would work. None if it has."""
+    try:
+        read_embeddings(path, classes)
+    except ConfigError as error:
+        return str(error)
+    return None
