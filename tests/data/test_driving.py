@@ -30,7 +30,7 @@ def things(*rows: tuple[int, float, float, float]) -> Things:
 
 def draw(scene: Things, weather: Any = "clear", hour: float = 12.0, size: int = 256) -> tuple[Any, list[list[float]]]:
     noise = np.random.default_rng(0)
-    return draw_frame(scene, (0.0, 0.0, 0.0), "town", light_of(hour, weather), (size, 0.01), noise)
+    return draw_frame(scene, (0.0, 0.0, 0.0), "town", light_of(hour, weather), (size, 0.012), noise)
 
 
 def test_the_frames_are_a_function_of_the_keys() -> None:
@@ -87,7 +87,7 @@ def test_what_is_hidden_has_no_box() -> None:
     assert [row[0] for row in draw(things(behind))[1]] == [2]
     assert [row[0] for row in draw(things(truck, behind))[1]] == [1]
     assert [row[0] for row in draw(things(truck, beside))[1]] == [1, 2]
-    assert draw(things((PEDESTRIAN, 0.0, 85.0, 0.0), (CAR, 0.0, -8.0, 0.0)))[1] == []
+    assert draw(things((PEDESTRIAN, 0.0, 88.0, 0.0), (CAR, 0.0, -8.0, 0.0)))[1] == []
     assert draw(things((RAIL, 3.0, 20.0, 0.0)))[1] == []  # scenery
 
 
