@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import torch
@@ -93,6 +94,11 @@ def unbiased(shape, classes):
 def stacked(shape, classes):
     """Linear features and a head, in float64."""
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], 3), nn.Linear(3, classes)).double()
+
+
+def stacked_images(shape, classes):
+    """The same on images."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), 3), nn.Linear(3, classes)).double()
 
 
 def convolutions(shape, classes):

@@ -28,6 +28,8 @@ METHODS = {
     "icarl": "raysim.algorithms.icarl:ICarl",
     "glfc": "raysim.algorithms.glfc:Glfc",
     "dann": "raysim.algorithms.dann:Dann",
+    "mfcl": "raysim.algorithms.mfcl:Mfcl",
+    "fedcil": "raysim.algorithms.fedcil:FedCil",
     "fedper": "raysim.algorithms.fedper:FedPer",
     "ditto": "raysim.algorithms.ditto:Ditto",
     "top_k": "raysim.algorithms.top_k:TopK",

@@ -94,6 +94,8 @@ class ClientHalf(Half):
     side: ClassVar = "client"
     features: ClassVar[bool] = False
     """Whether the half reads `step.features`. If so, `Method.head_parts` must return 1 or 2."""
+    local_steps: ClassVar[bool] = False
+    """Whether the half's `train` follows `training.local_steps`. If not, that key is refused with the method."""
 
     def receive(self, client: Client) -> None:
         """Chained: put this client's local parameters into `client.model`, before a phase or an exchange.

@@ -170,7 +170,7 @@ def _check_replaced_loop(config: Config, methods: Mapping[str, Method]) -> None:
             ("keep_optimizer", training.keep_optimizer, False),
             ("local_steps", training.local_steps, None),
         ):
-            if value != default:
+            if value != default and not (key == "local_steps" and methods[owner].Client.local_steps):
                 raise ConfigError(
                     f"training.{key}: found {show(value)}, allowed with {owner}, which replaces the local loop: "
                     f"{show(default)}"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from raysim.config.error_text import shorten
 from raysim.models.freezing import share_frozen
 from raysim.models.layers import find_head
+from raysim.models.weight_layouts import fit_weights
 from raysim.system.errors import ConfigError, describe_error
 
 SHOWN = 4  # tensors that an error names
@@ -32,6 +33,7 @@ def load_weights(module: nn.Module, path: Path, prefix: str = "", x: Tensor | No
     initial = {name: tensor for name, tensor in module.state_dict().items() if name.startswith(prefix)}
     if not initial:
         raise ConfigError(f"model.prefix: found {prefix!r}, allowed: the start of names such as {_first(module)}")
+    state = fit_weights(module, state)
     trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     optional = trained if any(not parameter.requires_grad for parameter in module.parameters()) else set[str]()
     try:

@@ -59,8 +59,8 @@ SECOND_TOKEN = re.compile(_EMBEDDINGS + r"distillation_token|dist_token")
 PARTS = tuple("qkv")
 
 
-def fit_weights(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a file's tensors with the names and shapes of a vision transformer. Other modules' are unchanged.
+def fit_weights(module: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a file's tensors with the names and shapes of a vision transformer. For other modules, return `state`.
 
     - Names become raysim's. Names without a rule are unchanged.
     - Separate layers for queries, keys and values become one.
@@ -69,7 +69,7 @@ def fit_weights(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Ten
     - Prompts that the file does not have keep the module's initial values.
     """
     if not isinstance(module, VisionTransformer):
-        return dict(state)
+        return state
     second = any(map(SECOND_TOKEN.fullmatch, state))
     fitted = _join_attention({
         _rename(name): tensor
@@ -115,6 +115,8 @@ def _fit_codes(codes: Tensor, leading: int, grid: tuple[int, int]) -> Tensor:
     side = isqrt(codes.shape[1] - leading)
     if side * side != codes.shape[1] - leading or not side:
         return codes
+    if leading == 1 and (side, side) == grid:
+        return codes  # itself, as it may be mapped from the file
     patches = codes[:, leading:]
     if (side, side) != grid:
         images = patches.transpose(1, 2).unflatten(2, (side, side)).float()

@@ -56,6 +56,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "glfc": DRAWING | {"methods": {"glfc": {}}},
     "target": DRAWING | IMAGES | {"methods": {"target": GENERATES | {"z": 2}}},
     "lander": DRAWING | IMAGES | {"methods": {"lander": GENERATES | {"hidden": 2, "dimension": 5}}},
+    "mfcl": DRAWING | IMAGES | {"methods": {"mfcl": {"generated": 2, "steps": 2, "latent": 3, "width": 2}}},
+    "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
 }
 ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
@@ -119,6 +121,8 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("glfc", TWO_EACH, id="glfc-two", marks=SOAK),
         pytest.param("target", TWO_EACH, id="target-two", marks=SOAK),
         pytest.param("lander", TWO_EACH, id="lander-two", marks=SOAK),
+        pytest.param("mfcl", AUTO, id="mfcl-auto", marks=SOAK),
+        pytest.param("fedcil", TWO_EACH, id="fedcil-two"),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(

@@ -18,6 +18,7 @@ import pytest
 import torch
 from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, sample, write_down_calls
 from costs import cost_of
+from generators import GENERATORS
 
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
@@ -31,6 +32,7 @@ QUICK = {  # knobs that only make a method cheaper to run
     "target": (*GENERATES, ("calls", 2), ("z", 2)),
     # keep_best would keep the model that was sent in a task's only round
     "lander": (*GENERATES, ("calls", 1), ("hidden", 2), ("dimension", 3), ("keep_best", False)),
+    **{name: tuple(knobs.items()) for name, knobs in GENERATORS.items()},
 }
 DATA = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 18, "test": 8}  # images, for generators
 BOTH = {"dropout": 0.4, "batch_norm": True}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from generators import GENERATORS, images_for
 from pages import ROOT
 
 from raysim.config import lookup
@@ -16,9 +17,10 @@ KNOBS = {
     "re_fed": {"epochs": 1},
     "target": GENERATES,
     "lander": GENERATES | {"hidden": 2, "dimension": 3, "keep_best": False},
+    **GENERATORS,
 }
 ATT = {"lander": 4 * (3 * 5 + 3)}  # a layer from 5 features to vectors of 3, both ways
-LOSS = {"lander": 4}  # up
+LOSS = {"lander": 4, "fedcil": 4}  # up: a loss; which of the 4 classes a client has
 LINE = re.compile(r"[Uu]p (\d), down (\d)")
 
 
@@ -28,7 +30,7 @@ def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: 
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     said = LINE.findall(page.partition("## What it sends")[2])
     second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
-    more = {"dataset__unlabelled": second} if name == "cfed" else {}
+    more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
     if name in ("fot", "icarl", "glfc", "dann"):  # what it sends at a task's end is not as long as the model
         more = {"training__rounds_per_task": 5}
     if name in ("target", "lander"):  # a size that generators have
@@ -37,6 +39,12 @@ def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: 
     model = 3 * run.simulation.model.weights().nbytes
     for row, (up, down) in ((run.rounds[1], said[0]), (run.rounds[3], said[-1])):
         encoded, withheld = 3 * ENCODED.get(name, 0), 3 * WITHHELD.get(name, 0)
-        besides = 3 * ATT.get(name, 0) - withheld
+        besides = 3 * (ATT.get(name, 0) + generator_of(run.simulation)) - withheld
         assert row.bytes_up == int(up) * model + encoded + besides + 3 * LOSS.get(name, 0)
         assert row.bytes_down == int(down) * model + besides
+
+
+def generator_of(simulation):
+    """The bytes of FedCIL's generator, if there is one; its second head has 5 weights and a bias."""
+    vectors = simulation.server.networks.state().get("fedcil.generator")
+    return 0 if vectors is None else 4 * (len(vectors[0]) + 5 + 1)

@@ -107,3 +107,30 @@ def test_the_guide_shows_the_methods_as_they_are() -> None:
     shown = [block for block in blocks(ROOT / "docs" / "writing_a_method.md", "python") if "import raysim" not in block]
     assert [sum(block in source for block in shown) for source in sources] == [6, 3, 1, 2, 1]
     assert len(shown) == 13
+
+
+def test_a_small_transformer_is_pretrained_once(example, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Classes 5 to 9 train it, and classes 0 to 4 are a dataset for the run that starts from it.
+
+    scikit-learn lists 182, 181, 179, 174 and 180 images of these classes; every fifth is for testing: 37 + 37 + 36 + 35
+    + 36 = 181.
+    """
+    script = example("pretrain_small_vit")
+    assert script.numbers_in("0,3,5-7") == [0, 3, 5, 6, 7]
+    keys = {"width": 8, "depth": 1, "steps": 12, "batch": 8, "root": str(tmp_path)}
+    weights, others = script.pretrain(**keys)
+    assert "accuracy on the 181 test images of 5-9" in capsys.readouterr().out
+    first = weights.read_bytes()
+    assert script.pretrain(**keys) == (weights, others)
+    assert capsys.readouterr().out == ""
+    weights.unlink()
+    script.pretrain(**keys)
+    assert weights.read_bytes() == first
+    config = TINY | {
+        "dataset": {"name": "npz", "path": str(others)},
+        "scenario": {"kind": "class_incremental", "tasks": 2},
+        "model": {"name": "vit", "width": 8, "depth": 1, "patch": 2, "input_size": None, "weights": str(weights)},
+    }
+    data = build_federation(load(config))
+    assert (data.classes, data.shape) == (5, (1, 8, 8))
+    raysim.run(config, out=tmp_path / "run", local=True)

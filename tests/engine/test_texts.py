@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from costs import cost_of
+from generators import GENERATORS
 
 import raysim
 from raysim.config.lookup import table
 from raysim.data.dataset import Declared, stand_in
 from raysim.data.scenario import Task
-from raysim.engine.compatibility import check_methods
+from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.orders import Order, RoundInfo
 from raysim.estimate.memory import estimate_memory
 from raysim.federation.federation import build_federation
@@ -59,6 +60,10 @@ def test_every_method_trains_on_texts(asked, texts, simulate, name):
     )
     check_methods(config)
     federation = build_federation(config)
+    if name in (*GENERATORS, "target", "lander"):
+        with pytest.raises(ConfigError, match=f"methods.{name}: generates images, but the samples have the shape"):
+            check_fit(config, check_model(config, federation.shape, 4, federation.vocabulary), 4)
+        return
     run = simulate(config, federation)
     assert all(value.isfinite().all() for value in run.state.values())
     assert simulate(config, federation, [(2,), (1, 0)]).sha256 == run.sha256

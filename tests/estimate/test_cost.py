@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 import torch
 from costs import cost_of
+from generators import GENERATORS, images_for
 
 from raysim.algorithms.scaffold import Scaffold
 from raysim.api import ClientHalf, MemoryUse, Method, Term
@@ -80,7 +81,8 @@ def check_cost(config, run):
 
 def knobs(name, scenario):
     asynchronous = "schedule" in scenario
-    return {name: (WITHOUT_BARRIER if asynchronous else CHEAP).get(name, CHEAP.get(name, {}))}
+    cheap = CHEAP | GENERATORS
+    return {name: (WITHOUT_BARRIER if asynchronous else cheap).get(name, cheap.get(name, {}))}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -89,7 +91,7 @@ def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario):
     sure = {}
     for name in ("", *table("method")):
         methods = knobs(name, SCENARIOS[scenario]) if name else {}
-        config = tiny(seed=5, methods=methods, **SCENARIOS[scenario])
+        config = tiny(seed=5, methods=methods, **SCENARIOS[scenario], **images_for(name))
         try:
             check_methods(config)
         except ConfigError:
@@ -105,21 +107,21 @@ CACHING = {"re_fed", "icarl", "glfc", "dann"}  # train on cached samples; how ma
 def test_bytes_and_steps_of_these_methods_are_exact(tiny):
     """All methods' bytes, and the steps of all but five. CFeD's reviewers train on parts of another dataset.
 
-    Where clients take part in some rounds only, bytes of two more are "about": whether a client has a memory, and so
-    sends a term for it, depends on when it took part.
+    Where clients take part in some rounds only, bytes of three more are "about": whether a client has a memory or a
+    frozen generator, and so sends a term for it, depends on when it took part.
     """
     second = {"name": "synthetic", "classes": 7, "shape": [6], "train": 22, "test": 7, "seed": 9}
     unsure = {}
     for participation in ({}, {"count": 2}):
         costs = {}
         for name in table("method"):
-            keys = {"alpha": 0.01} if name == "c_flag" else {}
-            more = {"dataset__unlabelled": second} if name == "cfed" else {}
+            keys = {"alpha": 0.01} if name == "c_flag" else GENERATORS.get(name, {})
+            more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
             costs[name] = cost_of(tiny(methods={name: keys}, participation=participation, **more))
         assert {name for name, cost in costs.items() if cost.unsure_steps} == {*CACHING, "cfed"}
         assert not any(cost.unsure_updates for cost in costs.values())
         unsure[len(participation)] = {name for name, cost in costs.items() if cost.unsure_bytes}
-    assert unsure == {0: set(), 1: {"c_flag", "dann"}}
+    assert unsure == {0: set(), 1: {"c_flag", "dann", "fedcil"}}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from raysim.models.building import build_model
 from raysim.models.mlp import mlp
 from raysim.models.prompts import L2PKeys
 from raysim.models.vit import vit
@@ -173,3 +174,24 @@ def test_what_is_unknown_stays():
     assert_same(fit_weights(module, file), file)
     other = mlp((4,), 2)
     assert_same(fit_weights(other, {"classifier.weight": torch.ones(1)}), {"classifier.weight": torch.ones(1)})
+
+
+def test_a_runs_model_reads_them(tiny, tmp_path):
+    """`model.weights` is a file of Hugging Face's for 3 classes and a 4 x 4 grid; the model has 5 and an 8 x 8 grid.
+
+    Its head and prompts keep their initial values. The trunk is frozen and the file's.
+    """
+    file, path = network(size=8), tmp_path / "weights.pt"
+    torch.save(as_hugging_face(file.state_dict(), 4), path)
+    model = {"name": "vit", "width": WIDTH, "depth": DEPTH, "heads": 2, "patch": 2, "input_size": 16}
+    prompts = {"kind": "l2p", "pool": 2, "top": 1}
+    loaded, plain = (
+        build_model(tiny(model=model | {"prompts": prompts, "weights": weights}), (3, 8, 8), 5)
+        for weights in (str(path), None)
+    )
+    drawn = {name for name in plain.state_dict() if name.startswith(("head.", "prompts."))}
+    assert_same({name: loaded.state_dict()[name] for name in drawn}, {name: plain.state_dict()[name] for name in drawn})
+    for name, parameter in loaded.named_parameters():
+        if name not in {*drawn, "pos_embed"}:
+            assert torch.equal(parameter, file.state_dict()[name]), name
+            assert not parameter.requires_grad

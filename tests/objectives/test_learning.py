@@ -42,6 +42,8 @@ CLASSES = {
     "glfc",
     "target",
     "lander",
+    "mfcl",
+    "fedcil",
 }  # which distil logits of classes, or keep samples by class
 PLACES = [[2, 0], [1]]
 

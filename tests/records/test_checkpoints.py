@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from generators import GENERATORS, images_for
 
 from raysim.api import ClientHalf, Method
 from raysim.config.lookup import table
@@ -31,6 +32,7 @@ QUICK = {
     "re_fed": {"epochs": 2},
     "target": GENERATES | {"z": 2},
     "lander": GENERATES | {"hidden": 2, "dimension": 3},
+    **GENERATORS,
 }
 IMAGES = {"dataset__shape": [1, 8, 8]}  # a size that generators have
 FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}}
@@ -101,7 +103,8 @@ def assert_same(config):
 @pytest.mark.parametrize("name", [*table("method"), "probes:Noise"])
 def test_every_method_goes_on_as_if_nothing_had_been(tiny, name):
     second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
-    more = {"dataset__unlabelled": second} if name == "cfed" else IMAGES if name in ("target", "lander") else {}
+    images = IMAGES if name in ("target", "lander") else images_for(name)
+    more = {"dataset__unlabelled": second} if name == "cfed" else images
     assert_same(tiny(methods={name: QUICK.get(name, {})}, **EVERY, **TURNS, **more))
 
 

@@ -24,7 +24,8 @@ def test_methods_are_called_as_their_papers_spell_them() -> None:
         "special": "SPECIAL", "special_c": "SPECIAL-C", "re_fed": "Re-Fed", "nccl": "NCCL", "c_flag": "C-FLAG",
         "fedtrack": "FedTrack", "lwf": "LwF", "flwf": "FLwF-2T", "cfed": "CFeD", "gpm": "GPM", "fot": "FOT",
         "icarl": "iCaRL", "glfc": "GLFC", "dann": "DANN+FL", "fedper": "FedPer", "ditto": "Ditto", "top_k": "Top-k",
-        "quantize": "QSGD", "target": "TARGET", "lander": "LANDER", "joint": "Joint", "fixed": "Fixed",
+        "quantize": "QSGD", "target": "TARGET", "lander": "LANDER", "mfcl": "MFCL", "fedcil": "FedCIL",
+        "joint": "Joint", "fixed": "Fixed",
     }  # fmt: skip
     assert {name: spell_method(name) for name in METHODS} == published
     assert spell_method("der", {"beta": 0.5}) == "DER++"

@@ -21,6 +21,9 @@ LANDER: Keys = {
 }  # fmt: skip
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
+SMALL_MFCL: Keys = {"w_kd": 2.0, "generated": 4, "steps": 3, "batch_size": 6, "latent": 4, "width": 4}
+SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
+
 
 def with_fed_a_gem(name: str, **knobs: object) -> Run:
     """Return a method's run beside Fed-A-GEM, class-incremental."""
@@ -108,6 +111,30 @@ ALONE = {
     "glfc": Run(
         {**alone("glfc", strength=0.4, old_model="previous_task"), **classes(3), "memory.capacity": 14, **BATCH_NORM}
     ),
+    "mfcl": Run({**alone("mfcl", **SMALL_MFCL, lr=0.01), **classes(3), **IMAGES, **BATCH_NORM}),
+    "mfcl, domains, second pass": Run(
+        {
+            **alone("mfcl", **SMALL_MFCL, second_pass=True, divisor=2.0, w_bn=0.0, w_ie=2.0, w_noise=0.1, w_ft=0.5),
+            **THREE,
+            **IMAGES,
+        }
+    ),
+    "fedcil": Run(
+        {
+            **alone("fedcil", **SMALL_FEDCIL, server_betas=[0.6, 0.9], server_decay=0.01, adversarial=0.8),
+            **classes(3),
+            **IMAGES,
+            "model": {"name": "critic", "width": 4},
+        }
+    ),
+    "fedcil, cifar, consistency": Run(
+        {
+            **alone("fedcil", **SMALL_FEDCIL, generator="cifar", consistency_kl=0.5, consistency_ce=0.5, replay=0.3),
+            **THREE,
+            **IMAGES,
+            "model": {"name": "critic", "variant": "cifar", "width": 4},
+        }
+    ),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
@@ -137,6 +164,8 @@ TOGETHER = {
     "dann + fed_a_gem": with_fed_a_gem("dann"),
     "fedper + ditto": Run({"methods": {"fedper": {}, "ditto": {}}, **classes(3), "evaluation.model": "local"}),
     "glfc + fed_a_gem": with_fed_a_gem("glfc"),
+    "mfcl + fed_a_gem": Run({**classes(3), **IMAGES, "methods": {"mfcl": SMALL_MFCL | {"w_bn": 0.0}, "fed_a_gem": {}}}),
+    "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),
     "fed_a_gem + er": Run({**THREE, "methods": {"fed_a_gem": {}, "er": {}}}),
