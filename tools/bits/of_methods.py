@@ -86,8 +86,12 @@ ALONE = {
     "cfed": Run({**alone("cfed", review_share=0.5, weight=0.7, temperature=1.5), **THREE, **SECOND}),
     "target": Run({**alone("target", **TARGET, meta="maml"), **classes(3), **BATCH_NORM, **IMAGES}),
     "target, reptile": Run({**alone("target", **TARGET, meta="reptile"), **classes(3), **BATCH_NORM, **IMAGES}),
-    "lander": Run({**alone("lander", **LANDER, keep_best=True), **classes(3), **BATCH_NORM, **IMAGES}),
-    "lander, last": Run({**alone("lander", **LANDER, keep_best=False), **classes(3), **BATCH_NORM, **IMAGES}),
+    "lander": Run(
+        {**alone("lander", **LANDER, keep_best=True, moments="learned"), **classes(3), **BATCH_NORM, **IMAGES}
+    ),
+    "lander, last": Run(
+        {**alone("lander", **LANDER, keep_best=False, moments="dataset"), **classes(3), **BATCH_NORM, **IMAGES}
+    ),
     "gpm": Run({**alone("gpm", threshold=[0.7, 0.9], samples=10), **THREE}),
     "gpm, free head, batch norm": Run(
         {**alone("gpm", threshold=[0.8], per_task=0.05, head="free", freeze_rest=False), **classes(3), **BATCH_NORM}
