@@ -1,0 +1,76 @@
+"""Files in the format safetensors, written here byte by byte: header length, header, numbers."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+import torch
+
+from raysim.models.building import build_model
+from raysim.models.safetensors_file import read_safetensors
+from raysim.system.errors import ConfigError
+
+NUMBERS = struct.pack("<6f", 1, 2, 3, 4, 5, 6) + struct.pack("<2q", -7, 8) + b"\x01\x00\x01"
+ENTRIES = {
+    "__metadata__": {"format": "pt"},
+    "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+    "n": {"dtype": "I64", "shape": [2], "data_offsets": [24, 40]},
+    "b": {"dtype": "BOOL", "shape": [3], "data_offsets": [40, 43]},
+    "empty": {"dtype": "F32", "shape": [0, 4], "data_offsets": [43, 43]},
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A function: a file with this header and these bytes. `pad` spaces end the header."""
+
+    def write(entries=ENTRIES, numbers=NUMBERS, pad=0):
+        text = json.dumps(entries).encode() + b" " * pad
+        path = tmp_path / "model.safetensors"
+        path.write_bytes(struct.pack("<Q", len(text)) + text + numbers)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("pad", range(8))
+def test_the_tensors_of_a_file(written, pad):
+    """The header's length decides whether numbers are aligned in the file."""
+    tensors = read_safetensors(written(pad=pad))
+    assert {name: value.tolist() for name, value in tensors.items()} == {
+        "w": [[1, 2, 3], [4, 5, 6]], "n": [-7, 8], "b": [True, False, True], "empty": []
+    }  # fmt: skip
+    assert [value.dtype for value in tensors.values()] == [torch.float32, torch.int64, torch.bool, torch.float32]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data_offsets": [0, 20]}, "the bytes of w do not fit its shape"),
+        ({"data_offsets": [24, 48]}, "the bytes of w do not fit its shape"),
+        ({"dtype": "F8_E4M3"}, "the entry of w is no tensor of a known type"),
+        ({"shape": None}, "the entry of w is no tensor of a known type"),
+    ],
+)
+def test_damaged_entries(written, change, message):
+    with pytest.raises(ValueError, match=message):
+        read_safetensors(written(ENTRIES | {"w": ENTRIES["w"] | change}))
+
+
+def test_a_models_weights(written, tiny):
+    """A linear model for 3 features and 2 classes starts from the file. A damaged file is a ConfigError."""
+    weight, bias = np.arange(6, dtype="<f4"), np.ones(2, "<f4")
+    entries = {
+        "1.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+        "1.bias": {"dtype": "F32", "shape": [2], "data_offsets": [24, 32]},
+    }
+    path = written(entries, weight.tobytes() + bias.tobytes())
+    config = tiny(model={"name": "mlp", "hidden": [], "weights": str(path)})
+    module = build_model(config, (3,), 2)
+    assert [p.tolist() for p in module.parameters()] == [[[0, 1, 2], [3, 4, 5]], [1, 1]]
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(
+        ConfigError, match=r"^model.weights: .*model.safetensors cannot be read: .*longer than the file"
+    ):
+        build_model(config, (3,), 2)
