@@ -109,6 +109,21 @@ def test_the_guide_shows_the_methods_as_they_are() -> None:
     assert len(shown) == 13
 
 
+def test_predicted_boxes_are_drawn_after_each_task(workplace: Path, tmp_path: Path) -> None:
+    """Three tasks: three times three pictures. The run has the same bits with and without them."""
+    overrides = [*small(load("driving")), "training.optimizer.lr=0.01"]
+    config = tmp_path / "small.yaml"
+    plain = raysim.run("driving", overrides, out=tmp_path / "plain", local=True)
+    config.write_text((tmp_path / "plain" / "config.yaml").read_text())
+    name, keys = "examples.predicted_boxes:PredictedBoxes", {"config": str(config), "frames": 2, "score": 0.001}
+    drawn = raysim.run(config, {"methods": {name: keys}}, out=tmp_path / "drawn", local=True)
+    assert drawn.model_sha256 == plain.model_sha256
+    pictures = sorted(str(path.relative_to(tmp_path / "drawn")) for path in (tmp_path / "drawn").rglob("*.png"))
+    assert [path for path in pictures if "task_" in path] == [
+        f"images/round_{round:05}/task_{task}.png" for round in (1, 2, 3) for task in (1, 2, 3)
+    ]
+
+
 def test_a_small_transformer_is_pretrained_once(example, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Classes 5 to 9 train it, and classes 0 to 4 are a dataset for the run that starts from it.
 
