@@ -13,7 +13,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log2, sqrt
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, doc
@@ -87,6 +87,9 @@ class Lander(Method):
     steps: Annotated[int, Ge(1), doc("Adam's steps on each batch")] = 40
     lr_g: Annotated[float, Gt(0), doc("the learning rate of the generator")] = 0.002
     lr_s: Annotated[float, Gt(0), doc("the learning rate of the images' mean and deviation")] = 0.01
+    moments: Annotated[Literal["learned", "dataset"], doc("how generated images are normalized to train on")] = (
+        "learned"
+    )
     bn: Annotated[float, Ge(0), doc("weight of the distance of BatchNorm's statistics; 0 needs no BatchNorm")] = 1.0
     oh: Annotated[float, Ge(0), doc("weight of the cross-entropy with the labels")] = 0.5
     adv: Annotated[float, Ge(0), doc("weight of the disagreement with the student, 3 batches after `warmup`")] = 1.0
@@ -325,9 +328,9 @@ class AnchoredSynthesis:
             best.offer(loss, images)
             generator.gradient.zero_()
             loss.backward()
-            assert leaf.grad is not None
             of_generator.step(generator.parameters, generator.gradient, method.lr_g)
-            of_moments.step(self.moments, leaf.grad, method.lr_s)
+            if leaf.grad is not None:  # they are learned
+                of_moments.step(self.moments, leaf.grad, method.lr_s)
         self.match.end_call()
         return best.images
 
@@ -338,7 +341,7 @@ class AnchoredSynthesis:
 
         `labels` are indices of the classes seen, `vectors` [n, E] theirs, and `moments` the mean and the deviation.
         """
-        method, x = self.method, self.shown(images, moments)
+        method, x = self.method, self.shown(images, moments if self.method.moments == "learned" else None)
         (logits, att), layers = with_batch_statistics(self.teacher, x)
         logits = logits.index_select(1, self.seen)
         loss = method.oh * functional.cross_entropy(logits, labels)

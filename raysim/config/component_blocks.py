@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation
 
-from raysim.config.block import Allowed, Block, Count, Positive
+from raysim.config.block import Allowed, Block, Count, Positive, WholeNumber
 from raysim.config.component import BareComponent, ByName, NamedComponent
 from raysim.config.document import Mistake
 
@@ -90,6 +90,21 @@ class Domains(Block):
     each), normalize and augment hold for all."""
 
 
+class Adapters(Block):
+    """Trained additions to frozen layers. All other weights except the head's are frozen."""
+
+    kind: Literal["lora"] = "lora"
+    """LoRA (Hu et al., ICLR 2022): a layer's weight W0 becomes W0 + scale B A, of which A and B are trained."""
+    rank: WholeNumber = 16
+    """The rank of B A. With 0 only the head is trained."""
+    where: Annotated[
+        tuple[str, ...], Field(strict=False, min_length=1), Allowed("a list of layers' names, such as [qkv, proj]")
+    ]
+    """The layers: names, ends of names after a dot, or patterns such as "blocks.[01].*"."""
+    scale: Positive = 1.0
+    """The factor of B A."""
+
+
 class Model(NamedComponent):
     """The network to train."""
 
@@ -100,6 +115,8 @@ class Model(NamedComponent):
     """The start of the names of the parameters that the file has, such as "vit.", which its own names lack."""
     freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()
     """Patterns for the names of parameters that are not trained and not sent. Their BatchNorm keeps its statistics."""
+    adapters: Adapters | None = None
+    """Adapters of linear and convolutional layers; null trains all weights. `weights` is the file without adapters."""
     local: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "*.bn1.*"')] = ()
     """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
 

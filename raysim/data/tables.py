@@ -163,10 +163,9 @@ def make_table(tables: Sequence[Table], roles: Roles, test_fraction: float, seed
     ids = {name: _number_categories(values, train) for name, values in texts.items()}
     x = np.stack([*inputs, *(column for column, _ in ids.values())], 1).astype(np.float32)
     columns = {name: values for name, values in raw.items() if np.isfinite(values).all()} | texts
-    for name in filter(None, [roles.time, *roles.columns]):
-        columns[name] = as_column(table.columns[name], lambda row, name=name: table.where(name, row))  # type: ignore
+    columns |= {name: _column(table, name) for name in filter(None, [roles.time, *roles.columns])}
     if roles.time is not None and columns[roles.time].dtype.kind == "U":
-        found = f"{table.where(roles.time, 0)}: found {show(columns[roles.time][0])}"
+        found = f"{table.where(roles.time, 0)}: found {show(str(columns[roles.time][0]))}"
         raise ConfigError(f"{found}, allowed: a number or a date in ISO 8601; dataset.columns may be texts")
     if roles.client is not None and clients is not None:
         columns[roles.client] = clients
@@ -235,6 +234,10 @@ def _number_labels(
 
 def _targets(table: Table, target: str) -> Array:
     return table.numbers(target, advice=", as dataset.target_kind=number says")[:, None].astype(np.float32)
+
+
+def _column(table: Table, name: str) -> Array:
+    return as_column(table.columns[name], lambda row: table.where(name, row))
 
 
 def _texts(table: Table, name: str) -> Array:

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from raysim.config import Config
+from raysim.models.adapters import add_adapters
 from raysim.models.flat import FlatModel
-from raysim.models.freezing import freeze, freeze_statistics
+from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.models.inputs import Ids, two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import TaskHeads
-from raysim.models.weight_files import load_weights
+from raysim.models.weight_files import load_weights, read_weights
 from raysim.system import seeding
 from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, describe_error
@@ -53,10 +54,20 @@ def build_model(
             raise ConfigError(f"model.name: {problem}, allowed: a torch.nn.Module")
         if config.heads > 1:
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
-    freeze(module, spec.freeze)
+    if spec.adapters is None:
+        freeze(module, spec.freeze)
     if spec.weights is not None:
-        x = two_samples(module, shape, vocabulary) if new_head else None
-        load_weights(module, Path(spec.weights).expanduser(), spec.prefix, x)
+        path = Path(spec.weights).expanduser()
+        weights = read_weights(module, path, spec.prefix)
+        load_weights(module, weights, path, spec.prefix, two_samples(module, shape, vocabulary) if new_head else None)
+    if (adapters := spec.adapters) is not None:
+        with seeding.torch_restored():
+            seeding.seed_torch(config.seed, "initial weights", "adapters")
+            head = find_head(module, two_samples(module, shape, vocabulary))
+            add_adapters(module.train(), adapters.rank, adapters.where, adapters.scale, head=head)
+        freeze(module, spec.freeze)
+    if spec.weights is not None:
+        share_frozen(module, weights)
     freeze_statistics(module)
     return module
 

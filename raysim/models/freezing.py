@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+import torch
 from torch import Tensor, nn
 
 from raysim.config.error_text import either, show
+from raysim.models.adapters import find_adapters
 from raysim.system.errors import ConfigError
 
 
@@ -90,17 +92,13 @@ def frozen_buffers(module: nn.Module) -> set[str]:
 def share_frozen(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Use the tensors of a file in place of frozen parameters with the same values.
 
-    The file is mapped into memory, so the processes of a node have these pages once.
+    The file is mapped into memory, so the processes of a node have these pages once. Adapted layers have their weights
+    under their names in the model without adapters.
     """
+    in_file = {
+        f"{name}.base.{leaf}": f"{name}.{leaf}" for name, _ in find_adapters(module) for leaf in ("weight", "bias")
+    }
     for name, parameter in module.named_parameters():
-        found = state.get(name)
-        if (
-            not parameter.requires_grad
-            and found is not None
-            and (found.dtype, found.shape)
-            == (
-                parameter.dtype,
-                parameter.shape,
-            )
-        ):
+        found = state.get(in_file.get(name, name))
+        if not parameter.requires_grad and found is not None and torch.equal(found, parameter):
             parameter.data = found

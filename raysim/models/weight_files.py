@@ -9,32 +9,43 @@ import torch
 from torch import Tensor, nn
 
 from raysim.config.error_text import shorten
-from raysim.models.freezing import share_frozen
 from raysim.models.layers import find_head
 from raysim.models.safetensors_file import read_safetensors
+from raysim.models.vit import VisionTransformer
 from raysim.models.weight_layouts import fit_weights
 from raysim.system.errors import ConfigError, describe_error
 
 SHOWN = 4  # tensors that an error names
 
 
-def load_weights(module: nn.Module, path: Path, prefix: str = "", x: Tensor | None = None) -> None:
-    """Load a file of weights, with `prefix` before its names, into the parameters and buffers.
-
-    With two samples x, a head that does not fit keeps its initial weights. So do trained parameters that are not in the
-    file, if others are frozen: these are adapters, prompts or a head for frozen weights. The file is mapped into
-    memory, and frozen parameters stay in it. So the processes of a node have them once.
+def read_weights(module: nn.Module, path: Path, prefix: str = "") -> dict[str, Tensor]:
+    """Return a file of weights by the model's names, which begin with `prefix`. The file is mapped into memory.
 
     Raises:
-        ConfigError: the file cannot be read, or does not fit the model.
+        ConfigError: the file cannot be read, or no name of the model begins with the prefix.
     """
+    if not any(name.startswith(prefix) for name in module.state_dict()):
+        first = next(name for name, _ in module.named_parameters())
+        raise ConfigError(f"model.prefix: found {prefix!r}, allowed: the start of names such as {first}")
+    owner = module.get_submodule(prefix.removesuffix(".")) if prefix.endswith(".") else module
     state = _read(path)
-    if prefix:
-        state = {f"{prefix}{name}": tensor for name, tensor in state.items()}
+    if isinstance(owner, VisionTransformer):
+        state = fit_weights(owner, state)
+    return {f"{prefix}{name}": tensor for name, tensor in state.items()} if prefix else state
+
+
+def load_weights(
+    module: nn.Module, state: dict[str, Tensor], path: Path, prefix: str = "", x: Tensor | None = None
+) -> None:
+    """Load the weights of `read_weights` into the parameters and buffers.
+
+    With two samples x, a head that does not fit keeps its initial weights. So do trained parameters that are not in the
+    file, if others are frozen: these are adapters, prompts or a head for frozen weights.
+
+    Raises:
+        ConfigError: the file does not fit the model.
+    """
     initial = {name: tensor for name, tensor in module.state_dict().items() if name.startswith(prefix)}
-    if not initial:
-        raise ConfigError(f"model.prefix: found {prefix!r}, allowed: the start of names such as {_first(module)}")
-    state = fit_weights(module, state)
     trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     optional = trained if any(not parameter.requires_grad for parameter in module.parameters()) else set[str]()
     try:
@@ -54,12 +65,6 @@ def load_weights(module: nn.Module, path: Path, prefix: str = "", x: Tensor | No
     kinds = (("of another shape: ", shapes), ("not in the file: ", absent), ("not in the model: ", unknown))
     if problems := [kind + _list(names) for kind, names in kinds if names]:
         raise ConfigError(f"model.weights: {path} does not fit the model: {'; '.join(problems)}")
-    share_frozen(module, state)
-
-
-def _first(module: nn.Module) -> str:
-    """Return the name of a module's first parameter."""
-    return next(name for name, _ in module.named_parameters())
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -261,6 +261,23 @@ def test_the_loss_of_images_is_that_of_the_paper(config, server):
     assert loss == pytest.approx(wanted, rel=1e-6)
 
 
+def test_moments_of_the_dataset_are_not_learned(config, server):
+    """Images are then shown as the student and clients see them: here as they are, and the moments keep their start."""
+    run, half = server(config({"moments": "dataset"}))
+    with run.rng_scope("probe"):
+        synthesis = AnchoredSynthesis(half.method, run, half.att(run), half.embeddings)
+        seen, real = [], synthesis.teacher.forward
+        synthesis.teacher.forward = lambda x: seen.append((x.min().item(), x.max().item())) or real(x)
+        synthesis.synthesize(adversarial=False)
+    assert synthesis.moments.tolist() == [0.5, 0.2]
+    assert all(0 < least < most < 1 for least, most in seen)
+    run, half = server(config())
+    with run.rng_scope("probe"):
+        synthesis = AnchoredSynthesis(half.method, run, half.att(run), half.embeddings)
+        synthesis.synthesize(adversarial=False)
+    assert all(abs(value - start) > 1e-3 for value, start in zip(synthesis.moments.tolist(), (0.5, 0.2), strict=True))
+
+
 def test_the_student_learns_logits_and_att(config, server):
     """Its distance to the teacher shrinks in both; the teacher, the model and att keep every bit."""
     run, half = server(config({"student_steps": 60}))

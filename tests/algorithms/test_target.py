@@ -257,6 +257,7 @@ def test_images_depend_on_seed_round_and_model_alone(config, server):
         run.parameters = run.parameters + shift
         before = run.parameters.clone(), run.network.parameters.clone()
         half.end_task(run)
+        assert [*run.pictures] == ["generated"]
         assert torch.equal(run.parameters, before[0])
         assert torch.equal(run.network.parameters, before[1])
         return half.posted[2]

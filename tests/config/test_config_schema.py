@@ -56,6 +56,7 @@ DEFAULTS: dict[str, object] = {
         "weights": None,
         "prefix": "",
         "freeze": [],
+        "adapters": None,
         "local": [],
         "hidden": [200, 100],
         "kernel": [3, 0.5],

@@ -19,10 +19,11 @@ def body(shape, classes):
     return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, classes))
 
 
-def built(**keys):
+def built(seed=0, **keys):
     config = load(
         {
             "name": "frozen",
+            "seed": seed,
             "dataset": {"name": "digits"},
             "scenario": {"kind": "domain_incremental", "tasks": 1},
             "clients": {"count": 1},
@@ -113,3 +114,41 @@ def test_trained_parameters_may_be_absent_where_others_are_frozen(tmp_path):
     torch.save(state, file)
     with pytest.raises(ConfigError, match=r"does not fit the model: not in the file: 0.weight$"):
         built(freeze=["0.*", "1.*"], weights=file)
+
+
+LORA = {"where": ["0"], "rank": 2}
+
+
+def test_adapters_are_trained_with_the_head_and_the_rest_stays_in_the_file(tmp_path):
+    """A 2x2 and B 3x2 of layer 0, and the head's 8: 18 numbers. BatchNorm is frozen, too. The output is the file's."""
+    source, file = saved(tmp_path)
+    module = built(adapters=LORA, weights=file)
+    model = FlatModel(module)
+    assert [len(vector) for vector in model.vectors] == [4 + 6 + 8, 0, 0]
+    assert [*model.layout] == ["0.lora_a.weight", "0.lora_b.weight", "3.weight", "3.bias"]
+    x = torch.randn(4, 2)
+    assert torch.equal(module.eval()(x), source.eval()(x))
+    if sys.platform == "linux":
+        assert file in {mapped.path for mapped in psutil.Process().memory_maps()}
+    assert not torch.equal(module[0].lora_a.weight, built(adapters=LORA, weights=file, seed=1)[0].lora_a.weight)
+    plain = built(adapters=LORA)
+    assert torch.equal(plain[0].base.weight, built()[0].weight)  # A is drawn from a separate stream
+
+
+def test_parts_of_adapters_may_be_frozen(tmp_path):
+    """FFA-LoRA trains B and the head."""
+    module = built(adapters=LORA, freeze=["*.lora_a.*"], weights=saved(tmp_path)[1])
+    assert [*FlatModel(module).layout] == ["0.lora_b.weight", "3.weight", "3.bias"]
+
+
+@pytest.mark.parametrize(
+    ("adapters", "words"),
+    [
+        ({"where": ["qkv"]}, "model.adapters.where: unknown layer 'qkv'"),
+        ({"where": []}, "model.adapters.where"),
+        ({"where": ["0"], "kind": "prefix"}, "model.adapters.kind"),
+    ],
+)
+def test_adapters_that_fit_nothing_are_one_line(adapters, words):
+    with pytest.raises(ConfigError, match=f"^{words}"):
+        built(adapters=adapters)

@@ -86,8 +86,12 @@ ALONE = {
     "cfed": Run({**alone("cfed", review_share=0.5, weight=0.7, temperature=1.5), **THREE, **SECOND}),
     "target": Run({**alone("target", **TARGET, meta="maml"), **classes(3), **BATCH_NORM, **IMAGES}),
     "target, reptile": Run({**alone("target", **TARGET, meta="reptile"), **classes(3), **BATCH_NORM, **IMAGES}),
-    "lander": Run({**alone("lander", **LANDER, keep_best=True), **classes(3), **BATCH_NORM, **IMAGES}),
-    "lander, last": Run({**alone("lander", **LANDER, keep_best=False), **classes(3), **BATCH_NORM, **IMAGES}),
+    "lander": Run(
+        {**alone("lander", **LANDER, keep_best=True, moments="learned"), **classes(3), **BATCH_NORM, **IMAGES}
+    ),
+    "lander, last": Run(
+        {**alone("lander", **LANDER, keep_best=False, moments="dataset"), **classes(3), **BATCH_NORM, **IMAGES}
+    ),
     "gpm": Run({**alone("gpm", threshold=[0.7, 0.9], samples=10), **THREE}),
     "gpm, free head, batch norm": Run(
         {**alone("gpm", threshold=[0.8], per_task=0.05, head="free", freeze_rest=False), **classes(3), **BATCH_NORM}
@@ -160,6 +164,10 @@ TOGETHER = {
     "dann + fed_a_gem": with_fed_a_gem("dann"),
     "fedper + ditto": Run({"methods": {"fedper": {}, "ditto": {}}, **classes(3), "evaluation.model": "local"}),
     "glfc + fed_a_gem": with_fed_a_gem("glfc"),
+    "target + fed_a_gem": Run(
+        {**classes(3), **IMAGES, **BATCH_NORM, "methods": {"target": TARGET, "fed_a_gem": {"sample_size": 4}}}
+    ),
+    "lander + fedprox": Run({**classes(3), **IMAGES, **BATCH_NORM, "methods": {"lander": LANDER, "fedprox": {}}}),
     "mfcl + fed_a_gem": Run({**classes(3), **IMAGES, "methods": {"mfcl": SMALL_MFCL | {"w_bn": 0.0}, "fed_a_gem": {}}}),
     "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
