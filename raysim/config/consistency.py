@@ -116,6 +116,12 @@ def _rules_of_the_objective(config: Config) -> Rules:
         yield by_label, "partition.kind", f"iid, quantity or your own as package.module:name {why}"
         policy = config.memory.policy
         yield policy is not None and policy.name in POLICIES_BY_CLASS, "memory.policy", f"the other policies {why}"
+    if config.objective.has("in_image"):
+        why = f"{which}, whose targets it would not move"
+        by_pixels = isinstance(config.scenario, DomainIncremental) and config.domains is None
+        yield by_pixels, "scenario.shift", f"{{domains: [...]}} {why}"
+        augment = any(augment.name in ("crop", "flip") for augment in config.dataset.augment)
+        yield augment, "dataset.augment", f"your own that move no pixel, as package.module:name, {why}"
     if not config.objective.has("counts"):
         why = f"{which}, whose metric is not the accuracy"
         yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"

@@ -14,6 +14,9 @@ DATASETS: dict[str, str] = {
     "tiny_imagenet": "raysim.data.image_lists:tiny_imagenet",
     "image_folder": "raysim.data.custom_files:image_folder",
     "image_list": "raysim.data.image_lists:image_list",
+    "coco": "raysim.data.detection.coco:coco",
+    "yolo": "raysim.data.detection.yolo:yolo",
+    "carla": "raysim.data.detection.carla:carla",
     "hugging_face": "raysim.data.hugging_face:hugging_face",
     "text_jsonl": "raysim.data.text:text_jsonl",
     "csv": "raysim.data.tables:csv",
@@ -21,6 +24,7 @@ DATASETS: dict[str, str] = {
     "npz": "raysim.data.custom_files:npz",
     "synthetic": "raysim.data.builtin:synthetic",
     "digit_attributes": "raysim.data.builtin:digit_attributes",
+    "driving": "raysim.data.detection.driving:driving",
     "friedman": "raysim.data.builtin:friedman",
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.

@@ -54,7 +54,7 @@ class Dataset:
     train: Split
     test: Split
     classes: int
-    """The number of classes; 1 for float targets."""
+    """The number of classes, of samples or of boxes; 1 for other float targets."""
     names: tuple[str, ...] | None = None
     """The names of the classes, if known."""
     missing: tuple[str, ...] = ()

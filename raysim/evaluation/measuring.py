@@ -1,18 +1,20 @@
-"""Exact sums of a metric over test samples: neither chunks nor hosts can change a bit.
+"""What a metric needs of test samples, exact sums or each sample's row: neither chunks nor hosts can change a bit.
 
-Every measured number is a float64, which is an integer multiple of 2^-1126. So sums are integers of any size.
+Every measured number is a float64, which is an integer multiple of 2^-1126. So sums are integers of any size. Rows are
+collected with the position of their first sample, and put in order.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
 from math import isfinite
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from raysim.objectives import Objective
+from raysim.objectives import Objective, OfAllSamples
 from raysim.system.custom_code import place_of
 from raysim.system.errors import Diverged, RunError
 
@@ -20,7 +22,11 @@ UNIT = 1126  # bits after the binary point: 1073 for the smallest float64's expo
 LOW = 26  # low bits of the digits, summed separately so that 2^36 samples cannot overflow int64
 
 Sums = npt.NDArray[Any]
-"""Python integers in units of 2^-UNIT, [tasks, m]; m = 0 if nothing was measured."""
+"""Python integers in units of 2^-UNIT, [tasks, m]; m = 0 if nothing was measured. Of an objective OfAllSamples: a tuple
+of `Rows` for each task, [tasks, 1]. The sum of two hosts' tuples is both."""
+
+Rows = tuple[int, npt.NDArray[np.float64]]
+"""The position of a chunk's first sample in the test set, and the chunk's rows of `measure` [n, m]."""
 
 
 def add_exactly(measured: Sequence[Tensor]) -> list[int]:
@@ -31,10 +37,26 @@ def add_exactly(measured: Sequence[Tensor]) -> list[int]:
     """
     if not measured:
         return []
-    rows = np.concatenate([part.double().cpu().numpy() for part in measured])
+    return [_add_column(column) for column in np.concatenate([_to_rows(part) for part in measured]).T]
+
+
+def collect_rows(starts_of_tasks: Sequence[Sequence[int]], measured: Sequence[Sequence[Tensor]]) -> Sums:
+    """Return the rows of every task's tensors [n, m]. Their first samples have these positions in its test set.
+
+    Raises:
+        Diverged: a number is not finite.
+    """
+    collected = np.empty((len(measured), 1), object)
+    for task, (starts, parts) in enumerate(zip(starts_of_tasks, measured, strict=True)):
+        collected[task, 0] = tuple(zip(starts, map(_to_rows, parts), strict=True))
+    return collected
+
+
+def _to_rows(measured: Tensor) -> npt.NDArray[np.float64]:
+    rows: npt.NDArray[np.float64] = measured.double().cpu().numpy()
     if not np.isfinite(rows).all():
         raise Diverged("the model's outputs on test samples are not finite; a smaller training.optimizer.lr may help")
-    return [_add_column(column) for column in rows.T]
+    return rows
 
 
 def _add_column(values: npt.NDArray[np.float64]) -> int:
@@ -64,17 +86,20 @@ def merge_sums(parts: Sequence[Sums]) -> Sums:
     return np.sum(measured, axis=0) if measured else parts[0]
 
 
-def evaluate_metric(objective: Objective, sums: Sequence[int], samples: int, task: str) -> float:
-    """Return the metric of a task's test samples; 0 where nothing was measured.
+def evaluate_metric(objective: Objective, sums: Sequence[Any], samples: int, task: str) -> float:
+    """Return the metric of a task's test samples, from their sums or rows; 0 where nothing was measured.
 
     Raises:
         RunError: the metric is undefined or not finite.
     """
     if not len(sums):
         return 0.0
-    exact = [Fraction(total, 1 << UNIT) for total in sums]
     try:
-        value = float(objective.value(exact, samples))
+        if isinstance(objective, OfAllSamples):
+            in_order = sorted(sums[0], key=itemgetter(0))
+            value = float(objective.value_of(np.concatenate([rows for _, rows in in_order])))
+        else:
+            value = float(objective.value([Fraction(total, 1 << UNIT) for total in sums], samples))
     except (ZeroDivisionError, OverflowError) as error:
         raise _undefined(objective, task, str(error)) from error
     if not isfinite(value):

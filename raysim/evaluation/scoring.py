@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from raysim.data.pixels import Source
-from raysim.evaluation.measuring import Sums, add_exactly, evaluate_metric, merge_sums, stack_sums
+from raysim.evaluation.measuring import Sums, add_exactly, collect_rows, evaluate_metric, merge_sums, stack_sums
 from raysim.evaluation.metrics import SEEN, protocol_label
 from raysim.federation.federation import Federation
 from raysim.federation.targets import check_measured
@@ -23,6 +23,7 @@ from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
 from raysim.models.inputs import as_input, two_samples
 from raysim.models.task_heads import is_task_aware, select_head, tell_task
+from raysim.objectives import OfAllSamples
 from raysim.system.device import to_device
 from raysim.system.errors import Diverged
 
@@ -47,7 +48,7 @@ class Chunk:
 
 Counts = npt.NDArray[np.int64]
 Scores = Mapping[str, Counts | Sums]
-"""Right answers by protocol, int64 [tasks, classes] by the sample's class; or the sums of another metric."""
+"""Right answers by protocol, int64 [tasks, classes] by the sample's class; or the sums or rows of another metric."""
 
 
 class ClientSummary(TypedDict):
@@ -94,7 +95,8 @@ def score(
 ) -> Scores:
     """Count the right answers on these chunks: the label is among the `top_k` classes with the largest logits.
 
-    Another metric is added up exactly instead. One forward pass serves all protocols of a chunk.
+    Another metric is added up exactly instead, or its rows are collected. One forward pass serves all protocols of a
+    chunk.
 
     Raises:
         WrongResult: the objective's `measure` returned the wrong shape.
@@ -124,6 +126,9 @@ def score(
                     check_measured(objective, outcome, len(rows))
                 answered[protocol][chunk.task].append(outcome)
     _check_finite(finite, chunks)
+    if isinstance(objective, OfAllSamples):
+        starts = [[chunk.start for chunk in chunks if chunk.task == task] for task in range(len(federation.tasks))]
+        return {protocol: collect_rows(starts, of_tasks) for protocol, of_tasks in answered.items()}
     if not objective.counts:
         return {protocol: stack_sums([*map(add_exactly, of_tasks)]) for protocol, of_tasks in answered.items()}
     return {

@@ -9,6 +9,7 @@ MODELS = {
     "resnet18": "raysim.models.resnet18:resnet18",
     "critic": "raysim.models.critic:critic",
     "bag_of_embeddings": "raysim.models.bag_of_embeddings:bag_of_embeddings",
+    "tiny_yolo": "raysim.models.tiny_yolo:tiny_yolo",
     "transformer": "raysim.models.transformer:transformer",
     "vit": "raysim.models.vit:vit",
     "torchvision": "raysim.models.torchvision_network:torchvision_network",

@@ -60,6 +60,9 @@ class Objective(ABC):
     """Whether the metric is the accuracy, which is counted by class."""
     positions: ClassVar[bool] = False
     """Whether a sample has an output at each of its positions, as with tokens."""
+    in_image: ClassVar[bool] = False
+    """Whether targets are places in an image. Rotations, permutations, crops and flips, which move pixels and no
+    targets, are then refused."""
 
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
         """Return a problem with the targets [N, ...] of a split or a task, as `found ..., allowed: ...`, or None.
@@ -95,3 +98,18 @@ class Objective(ABC):
     @abstractmethod
     def value(self, sums: Sequence[Fraction], samples: int) -> float | Fraction:
         """Return the metric from the m sums of `measure` and the number of samples."""
+
+
+class OfAllSamples(Objective):
+    """An objective with a metric that is no function of sums: it needs all test samples, for example to rank them.
+
+    The rows of `measure` are collected over a task's test samples. `value_of` receives them in the test set's order.
+    """
+
+    @abstractmethod
+    def value_of(self, rows: npt.NDArray[np.float64]) -> float:
+        """Return the metric from each sample's row of `measure`, [N, m]."""
+
+    def value(self, sums: Sequence[Fraction], samples: int) -> float:
+        """Raise an error: there are no sums."""
+        raise AssertionError("the metric is of rows, see value_of")

@@ -18,6 +18,8 @@ def small(config: Config) -> list[str]:
         "resources.gpus_per_actor": 0,
         "model": {"name": "mlp", "hidden": [8]},
     }
+    if config.objective.named == "detection":
+        return [f"{key}={json.dumps(value)}" for key, value in (values | _streets(config)).items()]
     if config.training.local_steps is None:
         values["training.local_epochs"] = 1
     classes = CLASSES.get(config.dataset.name, 10)
@@ -44,6 +46,17 @@ def small(config: Config) -> list[str]:
     if "re_fed" in config.methods:
         values["methods.re_fed.epochs"] = 1
     return [f"{key}={json.dumps(value)}" for key, value in values.items()]
+
+
+def _streets(config: Config) -> dict[str, object]:
+    """Some small frames of the drawn streets, and a small detector."""
+    one: dict[str, object] = {"name": "driving", "frames": 4, "tests": 3, "seconds": 5.0, "size": 32}
+    return {
+        "model": {"name": "tiny_yolo", "width": 1, "stride": 8},
+        "dataset": _domain(one, 0),
+        "scenario.shift": {"domains": [_domain(one, number) for number in range(config.scenario.tasks)]},
+        "training.rounds_per_task": 1,
+    }
 
 
 def _domain(made_up: dict[str, object], number: int) -> dict[str, object]:

@@ -102,11 +102,26 @@ def test_a_hugging_face_data_set_is_the_data_of_a_run(example, tmp_path: Path, m
 
 
 def test_the_guide_shows_the_methods_as_they_are() -> None:
-    methods = [ROOT / "raysim" / "algorithms" / f"{name}.py" for name in ("ewc", "lwf", "ditto", "top_k")]
+    methods = [ROOT / "raysim" / "algorithms" / f"{name}.py" for name in ("ewc", "lwf", "ditto", "top_k", "mfcl")]
     sources = [path.read_text(encoding="utf-8") for path in (*methods, ROOT / "examples" / "mammoth_method.py")]
     shown = [block for block in blocks(ROOT / "docs" / "writing_a_method.md", "python") if "import raysim" not in block]
-    assert [sum(block in source for block in shown) for source in sources] == [6, 3, 1, 2, 1]
-    assert len(shown) == 13
+    assert [sum(block in source for block in shown) for source in sources] == [6, 3, 1, 2, 2, 1]
+    assert len(shown) == 15
+
+
+def test_predicted_boxes_are_drawn_after_each_task(workplace: Path, tmp_path: Path) -> None:
+    """Three tasks: three times three pictures. The run has the same bits with and without them."""
+    overrides = [*small(load("driving")), "training.optimizer.lr=0.01"]
+    config = tmp_path / "small.yaml"
+    plain = raysim.run("driving", overrides, out=tmp_path / "plain", local=True)
+    config.write_text((tmp_path / "plain" / "config.yaml").read_text())
+    name, keys = "examples.predicted_boxes:PredictedBoxes", {"config": str(config), "frames": 2, "score": 0.001}
+    drawn = raysim.run(config, {"methods": {name: keys}}, out=tmp_path / "drawn", local=True)
+    assert drawn.model_sha256 == plain.model_sha256
+    pictures = sorted(str(path.relative_to(tmp_path / "drawn")) for path in (tmp_path / "drawn").rglob("*.png"))
+    assert [path for path in pictures if "task_" in path] == [
+        f"images/round_{round:05}/task_{task}.png" for round in (1, 2, 3) for task in (1, 2, 3)
+    ]
 
 
 def test_a_small_transformer_is_pretrained_once(example, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,14 +42,17 @@ def test_parameter_counts(built):
     """mnist_cnn: 10*25+10 + 20*250+20 + 320*50+50 + 50*10+10 = 21,840.
 
     mcmahan_cnn: 32*25+32 + 64*800+64 + 3136*512+512 + 5130 = 1,663,370. mlp (McMahan's 2NN): 784*200+200 + 200*200+200
-    + 200*10+10 = 199,210.
+    + 200*10+10 = 199,210. critic on 32 x 32: 64*16+64 + 128*1024+128 + 256*2048+256 + 4096*10+10 = 697,802; for CIFAR
+    9 (3*16 + 16*32 + 32*64 + 64*128 + 128*256 + 256*512) + 2 (32+64+128+256+512) + 8192*10+10 = 1,655,674.
     """
+    assert count(built(name="critic", shape=(1, 32, 32))) == 697_802
+    assert count(built(name="critic", variant="cifar", shape=(3, 32, 32))) == 1_655_674
     assert count(built(name="mnist_cnn")) == 21_840
     assert count(built(name="mcmahan_cnn")) == 1_663_370
     assert count(built(name="mlp")) == 199_210
 
 
-@pytest.mark.parametrize("name", ["mnist_cnn", "mcmahan_cnn", "mlp"])
+@pytest.mark.parametrize("name", ["mnist_cnn", "mcmahan_cnn", "mlp", "critic"])
 def test_outputs_are_finite_logits_that_depend_on_the_input(built, name):
     module = built(name=name).eval()
     with torch.no_grad():

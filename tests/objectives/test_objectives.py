@@ -122,7 +122,8 @@ def test_every_objective_is_whole() -> None:
     for name in table("objective"):
         objective = resolve("objective", name)()
         assert objective.metric.name
-        assert isinstance(objective.predict(torch.zeros(2, 3, 4)), Tensor)
+        size = objective.outputs(np.zeros((2, 1)), 4)
+        assert isinstance(objective.predict(torch.zeros(2, *objective.output_shape((3, 4, 4), size))), Tensor)
 
 
 def test_a_metric_without_a_value_is_one_line() -> None:

@@ -164,6 +164,10 @@ TOGETHER = {
     "dann + fed_a_gem": with_fed_a_gem("dann"),
     "fedper + ditto": Run({"methods": {"fedper": {}, "ditto": {}}, **classes(3), "evaluation.model": "local"}),
     "glfc + fed_a_gem": with_fed_a_gem("glfc"),
+    "target + fed_a_gem": Run(
+        {**classes(3), **IMAGES, **BATCH_NORM, "methods": {"target": TARGET, "fed_a_gem": {"sample_size": 4}}}
+    ),
+    "lander + fedprox": Run({**classes(3), **IMAGES, **BATCH_NORM, "methods": {"lander": LANDER, "fedprox": {}}}),
     "mfcl + fed_a_gem": Run({**classes(3), **IMAGES, "methods": {"mfcl": SMALL_MFCL | {"w_bn": 0.0}, "fed_a_gem": {}}}),
     "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),

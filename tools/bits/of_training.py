@@ -54,6 +54,48 @@ TRAINING = {
     "another seed": Run({"seed": 11, **alone("er")}),
 }
 
+VIT: Keys = {"name": "vit", "width": 8, "depth": 2, "heads": 2, "mlp_ratio": 2.0, "patch": 3, "input_size": 6}
+
+FROZEN = {
+    "frozen parts": Run(
+        {"model": {"name": "bits.own:normalised", "width": 6, "freeze": ["first.*", "norm.*"]}}
+        | {"training.lr_scales": {"last.bias": 3.0}}
+    ),
+    "a file for a part": Run(
+        {
+            "model": {
+                "name": "bits.own:inside",
+                "weights": f"{DATA}/weights.pt",
+                "prefix": "body.",
+                "freeze": ["body.f*"],
+            }
+        }
+    ),
+    "local parts": Run({"model": {"name": "bits.own:normalised", "local": ["norm.*"]}, "evaluation.model": "local"}),
+    "lora": Run(
+        {"model": {"name": "bits.own:normalised", "adapters": {"kind": "lora", "rank": 2, "where": ["first"]}}}
+        | {"model.adapters.scale": 2.0, **alone("er")}
+    ),
+    "vit, lora": Run({"model": {**VIT, "adapters": {"rank": 2, "where": ["qkv", "fc1"]}}, **alone("fedprox")}),
+    "vit": Run({"model": {**VIT, "input_size": None}}),
+    "l2p": Run(
+        {"model": {**VIT, "prompts": {"kind": "l2p", "pool": 3, "length": 2, "top": 2, "average": "prompts"}}}
+        | {**classes(3), "training.logits": "task", "model.prompts.faithful_positions": True}
+    ),
+    "dual": Run(
+        {"model": {**VIT, "prompts": {"kind": "dual", "pool": 3, "length": 2, "general_length": 2}}}
+        | {**classes(3), "model.prompts.general_blocks": [0], "model.prompts.blocks": [1]}
+    ),
+    "coda": Run(
+        {"model": {**VIT, "prompts": {"kind": "coda", "pool": 6, "per_task": 2, "length": 4, "blocks": [0, 1]}}}
+        | classes(3)
+    ),
+    "coda, softmax": Run(
+        {"model": {**VIT, "prompts": {"kind": "coda", "pool": 4, "per_task": 2, "length": 2, "blocks": [1]}}}
+        | {"model.prompts.attention": "softmax", "model.prompts.initial": "orthogonal", **classes(2)}
+    ),
+}
+
 MEMORY = {
     f"memory, {policy}, {fill}": Run({**classes(3), **alone("er"), "memory.policy": policy, "memory.fill": fill})
     for fill, policies in FILLED.items()

@@ -50,6 +50,24 @@ def normalised(shape: tuple[int, ...], classes: int, *, width: int = 5) -> nn.Mo
     return Normalised(int(np.prod(shape)), classes, width)
 
 
+class Inside(nn.Module):
+    """The module above with another head, so that its file of weights is for a part of this one."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.body = Normalised(features, classes, 6)
+        self.head = nn.Linear(classes, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        return torch.as_tensor(self.head(self.body(x)))
+
+
+def inside(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A custom module with a part that a file of weights fits."""
+    return Inside(int(np.prod(shape)), classes)
+
+
 def dropping(shape: tuple[int, ...], classes: int) -> nn.Module:
     """A convolution, and dropout of maps and of units."""
     of_this_tree()

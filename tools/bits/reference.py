@@ -15,6 +15,7 @@ RUNS: dict[str, Run] = {
     **of_kinds.OTHER_DATA,
     **of_kinds.SENT_ENCODED,
     **of_training.TRAINING,
+    **of_training.FROZEN,
     **of_training.MEMORY,
     **of_training.EVALUATION,
     **of_training.RESUMED,

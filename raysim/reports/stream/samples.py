@@ -1,4 +1,4 @@
-"""The samples that the stream's picture shows: small images, or the first words of texts."""
+"""The samples that the stream's picture shows: small images, maybe with boxes, or the first words of texts."""
 
 import base64
 from dataclasses import dataclass
@@ -6,14 +6,17 @@ from io import BytesIO
 from typing import Literal
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from raysim.data.dataset import Array
 from raysim.data.text import FIRST_WORD
 from raysim.federation.federation import Federation
+from raysim.objectives.boxes import PADDING
 
 LARGEST = 32  # pixels a side
+LARGEST_WITH_BOXES = 64
 MOST_WORDS = 16
+FRAMES = ((255, 64, 64), (255, 190, 0), (70, 235, 70), (80, 170, 255), (235, 90, 235), (90, 235, 220))  # by class
 
 Kind = Literal["images", "texts", "numbers"]
 
@@ -72,7 +75,8 @@ class Samples:
         pixels = self._federation.tasks[task].pixels
         if pixels is not None:
             x = np.where(pixels < 0, 0, x.reshape(-1)[pixels]).astype(x.dtype).reshape(x.shape)
-        return Sample(task, image=encode_image(x))
+        boxes = self._federation.dataset.train.y[row] if self._federation.objective.in_image else None
+        return Sample(task, image=encode_image(x, boxes))
 
     def _read(self, ids: Array) -> str:
         """Return the first words of a text; the numbers of ids that have no words."""
@@ -82,16 +86,33 @@ class Samples:
         return " ".join(words[number - FIRST_WORD] if number >= FIRST_WORD else "?" for number in known[:MOST_WORDS])
 
 
-def encode_image(x: Array) -> str:
-    """Return an image [C, H, W] as a data URI, made smaller if it is large. Floats are scaled to their range."""
+def encode_image(x: Array, boxes: Array | None = None) -> str:
+    """Return an image [C, H, W] as a data URI, made smaller if it is large. Floats are scaled to their range.
+
+    Boxes [M, 5] (see raysim.objectives.boxes) are drawn into it, in a color for each class.
+    """
     if x.dtype != np.uint8:
         low, high = float(x.min()), float(x.max())
         low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
         x = np.rint((x - low) * (255 / ((high - low) or 1))).astype(np.uint8)
     image = Image.fromarray(x[0] if len(x) == 1 else np.ascontiguousarray(x.transpose(1, 2, 0)))
-    if max(image.size) > LARGEST:
-        image.thumbnail((LARGEST, LARGEST), Image.Resampling.BILINEAR)
+    most = LARGEST if boxes is None else LARGEST_WITH_BOXES
+    if max(image.size) > most:
+        image.thumbnail((most, most), Image.Resampling.BILINEAR)
+    if boxes is not None:
+        image = draw_boxes(image, boxes)
     written = BytesIO()
     form = "PNG" if image.mode == "L" else "JPEG"  # which is a third of the size where there are colors
     image.save(written, form, optimize=True)
     return f"data:image/{form.lower()};base64,{base64.b64encode(written.getvalue()).decode()}"
+
+
+def draw_boxes(image: Image.Image, boxes: Array) -> Image.Image:
+    """Return an image with its boxes [M, 5] (class, x, y, w, h) as frames, in a color for each class."""
+    image = image.convert("RGB")
+    pen = ImageDraw.Draw(image)
+    for label, x, y, w, h in boxes[boxes[:, 0] != PADDING].tolist():
+        left, top = (x - w / 2) * image.width, (y - h / 2) * image.height
+        right, bottom = (x + w / 2) * image.width - 1, (y + h / 2) * image.height - 1
+        pen.rectangle((left, top, max(left, right), max(top, bottom)), outline=FRAMES[int(label) % len(FRAMES)])
+    return image

@@ -1,0 +1,86 @@
+"""Frames of vehicles' cameras in a drawn town and on a highway, with weather and time of day: no download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
+
+from raysim.data.dataset import Array, Dataset, Split, require_memory
+from raysim.data.detection.drawing import Area, Light, Weather, draw_frame, light_of
+from raysim.data.detection.streets import CLASSES, SPEED, highway, route, town
+from raysim.objectives.boxes import pad_boxes
+
+MOST = 16  # boxes of a frame, the nearest
+TESTS = 1000  # the routes of tests are those of other vehicles
+
+Hour = Annotated[float, Ge(0), Le(48)]
+
+
+def driving(
+    root: Path,
+    download: bool,
+    *,
+    vehicles: Annotated[int, Ge(1), Le(1000), doc("how many vehicles drive")] = 2,
+    frames: Annotated[int, Ge(1), doc("training frames of each vehicle")] = 200,
+    tests: Annotated[int, Ge(1), doc("test frames of each vehicle, on another route")] = 40,
+    seconds: Annotated[float, Ge(0.05), Le(60), doc("the time between two frames")] = 1.0,
+    size: Annotated[int, Ge(32), Le(1024), doc("height and width of a frame")] = 128,
+    smallest: Annotated[
+        float, Gt(0), Lt(1), doc("the square root of the smallest box's area, as a fraction of the frame's side")
+    ] = 0.06,
+    areas: Annotated[tuple[Area, ...], MinLen(1), doc("town or highway, of the vehicles in turn")] = ("town",),
+    weather: Annotated[Weather, doc("clear, rain, fog or snow")] = "clear",
+    hours: Annotated[tuple[Hour, Hour], doc("the time of day when a drive begins and ends; 30 is 6 the next day")] = (
+        12.0,
+        12.0,
+    ),
+    seed: Annotated[int, Ge(0), doc("the seed of town, routes and traffic")] = 0,
+) -> Dataset:
+    """A camera's frames of cars, trucks, pedestrians and cyclists, RGB, drawn from `seed`; for objective detection.
+
+    Each vehicle drives through a town of blocks, on a route drawn from `seed`, or on a highway. A frame shows what is
+    around it at that second. Boxes are those of an object's visible pixels. An object has none if more than 70% of its
+    outline is hidden, or if its box is smaller than `smallest`. A frame keeps its 16 nearest boxes. The vehicles are
+    the samples' client ids, for partition=natural. The columns are vehicle, second and hour.
+
+    Raises:
+        ConfigError: the frames do not fit into memory.
+    """
+    require_memory(
+        vehicles * max(frames, tests) * 3 * size * size, "dataset.frames", f"{frames} for {vehicles} vehicles"
+    )
+
+    def drive(vehicle: int, count: int, training: bool) -> tuple[Array, list[list[list[float]]], Array, Array]:
+        area = areas[vehicle % len(areas)]
+        number = vehicle if training else TESTS + vehicle
+        times = [seconds * frame for frame in range(count)]
+        hour = np.linspace(*hours, count)
+        noise = np.random.default_rng([seed, number, ("town", "highway").index(area)])
+        x, rows = np.empty((count, 3, size, size), np.uint8), []
+        poses = route(seed, number, times) if area == "town" else [(0.0, SPEED[area] * t, 0.0) for t in times]
+        for frame, (time, pose) in enumerate(zip(times, poses, strict=True)):
+            light: Light = light_of(float(hour[frame]), weather)
+            around = (
+                town(seed, pose[0], pose[1], time) if area == "town" else highway(seed + 101 * number, pose[1], time)
+            )
+            x[frame], boxes = draw_frame(around, pose, area, light, (size, smallest), noise)
+            rows.append(boxes[:MOST])
+        return x, rows, np.array(times), hour
+
+    def make_split(count: int, training: bool) -> Split:
+        drives = [drive(vehicle, count, training) for vehicle in range(vehicles)]
+        boxes = [rows for _, of_drive, _, _ in drives for rows in of_drive]
+        vehicle = np.repeat(np.arange(vehicles), count)
+        columns = {
+            "vehicle": vehicle,
+            "second": np.concatenate([d[2] for d in drives]),
+            "hour": np.concatenate([d[3] for d in drives]),
+        }
+        return Split(
+            np.concatenate([d[0] for d in drives]), pad_boxes(boxes, MOST), vehicle if training else None, columns
+        )
+
+    return Dataset(make_split(frames, True), make_split(tests, False), len(CLASSES), CLASSES)

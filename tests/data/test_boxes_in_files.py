@@ -1,0 +1,210 @@
+"""Images with boxes in files: COCO's, YOLO's and CARLA's layouts, read and refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from raysim.data.dataset import Dataset, MissingData
+from raysim.data.detection.carla import carla
+from raysim.data.detection.coco import coco
+from raysim.data.detection.yolo import yolo
+from raysim.data.loading import check_dataset
+from raysim.objectives.boxes import check_boxes
+from raysim.system.errors import ConfigError
+
+WIDE, HIGH = 40, 20  # pixels of every image
+BOX = (10, 5, 20, 15)  # left, top, right, bottom: x 15/40, y 10/20, w 10/40, h 10/20
+ROW = [0.375, 0.5, 0.25, 0.5]
+
+
+def save(path: Path, gray: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (WIDE, HIGH), (gray, gray, gray)).save(path)
+
+
+def write_coco(root: Path, change: Callable[[dict[str, Any]], object] = lambda content: None) -> None:
+    """Two training images, the second without boxes, and one test image; categories 3 and 7."""
+    left, top, right, bottom = BOX
+    for part, count in (("train2017", 2), ("val2017", 1)):
+        content: dict[str, Any] = {
+            "images": [{"id": 10 + k, "file_name": f"{k}.png", "width": WIDE, "height": HIGH} for k in range(count)],
+            "annotations": [
+                {"image_id": 10, "category_id": 7, "bbox": [left, top, right - left, bottom - top], "iscrowd": 0},
+                {"image_id": 10, "category_id": 3, "bbox": [0, 0, WIDE, HIGH]},
+                {"image_id": 10, "category_id": 3, "bbox": [0, 0, 9, 9], "iscrowd": 1},
+            ],
+            "categories": [{"id": 7, "name": "car"}, {"id": 3, "name": "person"}],
+        }
+        if part == "train2017":
+            change(content)
+        (root / "town" / "annotations").mkdir(parents=True, exist_ok=True)
+        (root / "town" / "annotations" / f"instances_{part}.json").write_text(json.dumps(content))
+        for k in range(count):
+            save(root / "town" / part / f"{k}.png", 50 + k)
+
+
+def write_yolo(root: Path, line: str = "1 0.375 0.5 0.25 0.5", names: str = "names: [person, car]") -> None:
+    for part in ("train", "val"):
+        for k in range(2):
+            save(root / "town" / "images" / part / f"{k}.png", 50 + k)
+        labels = root / "town" / "labels" / part
+        labels.mkdir(parents=True, exist_ok=True)
+        (labels / "0.txt").write_text(f"0 0.5 0.5 1 1\n\n{line if part == 'train' else '1 0.5 0.5 0.5 0.5'}\n")
+    (root / "town" / "data.yaml").write_text(names)
+
+
+def voc(*objects: tuple[str, Any, Any, Any, Any]) -> str:
+    """A file as pascal_voc_writer writes it, for CARLA's tutorial."""
+    edges = ("xmin", "ymin", "xmax", "ymax")
+    rows = "".join(
+        f"<object><name>{name}</name><bndbox>{''.join(f'<{e}>{v}</{e}>' for e, v in zip(edges, box, strict=True))}"
+        "</bndbox></object>"
+        for name, *box in objects
+    )
+    return f"<annotation><size><width>{WIDE}</width><height>{HIGH}</height><depth>3</depth></size>{rows}</annotation>"
+
+
+def write_carla(root: Path, text: str | None = None) -> None:
+    """Two vehicles with five frames each; every frame but the fourth has a box."""
+    for vehicle in ("a", "b"):
+        for k in range(5):
+            save(root / "drive" / vehicle / f"{k:06}.png", 10 * k)
+            if k != 3:
+                (root / "drive" / vehicle / f"{k:06}.xml").write_text(voc(("vehicle", *BOX), ("walker", 0, 0, 4, 9)))
+    if text is not None:
+        (root / "drive" / "b" / "000001.xml").write_text(text)
+
+
+def read(dataset: Dataset, classes: int) -> Dataset:
+    assert check_boxes(dataset.train.y, classes) is None
+    return check_dataset(dataset, "boxes")
+
+
+def test_coco(tmp_path: Path) -> None:
+    """Classes in the order of the categories' ids: person (3), car (7). The crowd is left out."""
+    write_coco(tmp_path)
+    data = read(coco(tmp_path, False, path="town", size=8, boxes=3), 2)
+    assert data.names == ("person", "car")
+    assert data.train.x[:, :, 0, 0].tolist() == [[50] * 3, [51] * 3]
+    assert data.train.y[0].tolist() == [[1, *ROW], [0, 0.5, 0.5, 1, 1], [-1, 0, 0, 0, 0]]
+    assert (data.train.y[1, :, 0] == -1).all()
+    cars = read(coco(tmp_path, False, path="town", size=8, boxes=3, classes=("car",)), 1)
+    assert cars.train.y[0, :2].tolist() == [[0, *ROW], [-1, 0, 0, 0, 0]]
+
+
+def test_yolo(tmp_path: Path) -> None:
+    write_yolo(tmp_path)
+    data = read(yolo(tmp_path, False, path="town", size=8, boxes=2), 2)
+    assert data.names == ("person", "car")
+    assert data.train.y[0].tolist() == [[0, 0.5, 0.5, 1, 1], [1, *ROW]]
+    assert (data.train.y[1, :, 0] == -1).all()
+    write_yolo(tmp_path, names="names: {0: walker, 1: vehicle}")
+    assert yolo(tmp_path, False, path="town", size=8).names == ("walker", "vehicle")
+
+
+def test_carla(tmp_path: Path) -> None:
+    """The last two of five frames are for testing; clients are the vehicles."""
+    write_carla(tmp_path)
+    data = read(carla(tmp_path, False, path="drive", size=8, boxes=2, test_fraction=0.4), 2)
+    assert data.names == ("vehicle", "walker")
+    assert data.train.clients is not None
+    assert data.train.clients.tolist() == ["a"] * 3 + ["b"] * 3
+    assert data.train.columns["frame"].tolist() == [0, 1, 2] * 2
+    assert data.test.columns["vehicle"].tolist() == [0, 0, 1, 1]
+    assert data.test.x[:, 0, 0, 0].tolist() == [30, 40] * 2
+    assert data.train.y[0].tolist() == pytest.approx(np.array([[0, *ROW], [1, 0.05, 0.225, 0.1, 0.45]]))
+    assert (data.test.y[0, :, 0] == -1).all()
+
+
+def annotation(**changed: object) -> Callable[[dict[str, Any]], object]:
+    return lambda content: content["annotations"][1].update(changed)
+
+
+WRONG_COCO: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (annotation(bbox=[30, 5, 20, 5]), r"2017.json, annotations\[1\]: found a box .* to \(50, 10\), .*\(40, 20\)"),
+    (annotation(bbox=[3, 5, 0, 5]), r"annotations\[1\]: found a box from \(3, 5\) to \(3, 10\), allowed: a right edge"),
+    (annotation(category_id=4), r"annotations\[1\]: found the category_id 4, allowed: 7, 3"),
+    (annotation(image_id=99), r"annotations\[1\]: found the image_id 99, allowed: the id of one"),
+    (annotation(bbox=[1, 2, 3]), r"annotations\[1\]: found the bbox \[1, 2, 3\], allowed: \[left, top, width"),
+    (lambda content: content.pop("categories"), "train2017.json has no list categories, allowed: COCO's images"),
+    (lambda content: content["images"][0].pop("width"), r"images\[0\]: found no width, allowed: id, file_name, wid"),
+    (lambda content: content["images"][0].update(height=0), r"images\[0\]: found a size of 40 x 0, allowed: numbers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "words"), WRONG_COCO)
+def test_a_wrong_coco_file_is_named(change: Callable[[dict[str, Any]], object], words: str, tmp_path: Path) -> None:
+    write_coco(tmp_path, change)
+    with pytest.raises(ConfigError, match=words) as caught:
+        coco(tmp_path, False, path="town", size=8)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing_or_too_much_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match=r"dataset.path: there is no folder .*town; a relative path starts at"):
+        coco(tmp_path, False, path="town")
+    write_coco(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"dataset.classes: found the class 'cars', allowed: person, car.*did you mean"
+    ):
+        coco(tmp_path, False, path="town", classes=("cars",))
+    with pytest.raises(ConfigError, match=r"found 2 boxes of one image, allowed: at most 1 \(dataset.boxes\)"):
+        coco(tmp_path, False, path="town", boxes=1)
+    (tmp_path / "town" / "train2017" / "1.png").unlink()
+    with pytest.raises(MissingData, match=r"there is no image .*1.png, which .*train2017.json names"):
+        coco(tmp_path, False, path="town")
+    (tmp_path / "town" / "annotations" / "instances_val2017.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"dataset.test: .*val2017.json is no JSON"):
+        coco(tmp_path, False, path="town")
+    (tmp_path / "town" / "annotations" / "instances_val2017.json").unlink()
+    with pytest.raises(MissingData, match=r"dataset.test: there is no file .*val2017.json"):
+        coco(tmp_path, False, path="town")
+
+
+WRONG_YOLO = [
+    ("2 0.5 0.5 0.1 0.1", r"0.txt, line 3: found the class 2, allowed: 0 to 1"),
+    ("0 0.5 0.5 0.1", r"0.txt, line 3: found '0 0.5 0.5 0.1', allowed: class, x, y, width and height"),
+    ("0 0.5 x 0.1 0.1", r"line 3: found '0 0.5 x 0.1 0.1', allowed: class"),
+    ("0 0.98 0.5 0.1 0.1", r"line 3: found a box from \(0.93, 0.45\) to \(1.03, 0.55\), allowed: boxes in the image"),
+    ("0 0.5 0.5 0 0.1", r"line 3: found a box from \(0.5, 0.45\) to \(0.5, 0.55\), allowed: a right edge beyond"),
+    ("0 nan 0.5 0.1 0.1", r"line 3: found a box from \(nan, "),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), WRONG_YOLO)
+def test_a_wrong_yolo_line_is_named(line: str, words: str, tmp_path: Path) -> None:
+    write_yolo(tmp_path, line)
+    with pytest.raises(ConfigError, match=words):
+        yolo(tmp_path, False, path="town", size=8)
+
+
+def test_names_of_yolos_classes_are_needed(tmp_path: Path) -> None:
+    write_yolo(tmp_path, names="names: {1: person}")
+    with pytest.raises(ConfigError, match=r"data.yaml: found names \{1: 'person'\}, allowed: a list of names, or"):
+        yolo(tmp_path, False, path="town")
+    (tmp_path / "town" / "data.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"dataset.classes: found null and no file .*data.yaml, allowed: one of both"):
+        yolo(tmp_path, False, path="town")
+    assert yolo(tmp_path, False, path="town", classes=("a", "b")).names == ("a", "b")
+
+
+WRONG_CARLA = [
+    (voc(("vehicle", 10, 5, 41, 9)), r"000001.xml, object 1: found a box from \(10, 5\) to \(41, 9\), allowed: boxes"),
+    (voc(("vehicle", *BOX), ("walker", 4, 9, 4, 12)), r"000001.xml, object 2: found a box from .*, allowed: a right"),
+    (voc(("bus", *BOX)), r"object 1: found the class 'bus', allowed: vehicle, walker"),
+    (voc(("vehicle", "x", 5, 41, 9)), r"000001.xml, object 1: found bndbox/xmin 'x', allowed: a number of pixels"),
+    ("<annotation>", r"000001.xml: is no XML"),
+    ("<annotation></annotation>", r"000001.xml: found size/width 'nothing', allowed: a number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG_CARLA)
+def test_a_wrong_carla_file_is_named(text: str, words: str, tmp_path: Path) -> None:
+    write_carla(tmp_path, text)
+    with pytest.raises(ConfigError, match=words):
+        carla(tmp_path, False, path="drive", size=8, classes=("vehicle", "walker"))
