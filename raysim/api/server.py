@@ -176,8 +176,8 @@ class Server(Stateful):
     def steps(self, count: int) -> Iterator[int]:
         """Yield 0, 1, ... count - 1, the indices of the steps of a server half's loop. Loops may be nested.
 
-        The steps of the innermost loops are the record `server_steps` of the round. `raysim check` carries out a few
-        steps of each loop, and estimates the seconds of the others.
+        A loop must not contain requests to clients. The steps of the innermost loops are the record `server_steps` of
+        the round. `raysim check` carries out a few steps of each loop, and estimates the seconds of the others.
         """
         for index in (self.pacer or range)(count):
             before = self.records.get("server_steps", 0.0)

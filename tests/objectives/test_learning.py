@@ -110,7 +110,7 @@ NO_CLASSES = "with objective=regression, which has no classes"
 REFUSED: list[tuple[Mapping[str, object], str]] = [
     (
         {"scenario": {"kind": "class_incremental", "tasks": 2}},
-        f"scenario.kind: found 'class_incremental', allowed: domain_incremental or your own .* {NO_CLASSES}",
+        f"scenario.kind: found 'class_incremental', allowed: domain_incremental, by_column or your own .* {NO_CLASSES}",
     ),
     ({"partition.kind": "shards"}, f"found 'shards', allowed: iid, quantity or your own .* {NO_CLASSES}"),
     ({"partition.kind": "dirichlet"}, "found 'dirichlet', allowed: iid, quantity or"),
