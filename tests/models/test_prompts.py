@@ -218,12 +218,14 @@ def with_tables(components, keys, vectors, **more):
 
 def test_components_are_weighted_by_cosines():
     """q = (1, 2), A = (1, 0), (1, 1), K = (1, 0), (0, 2): the cosines are 1 and 2 / sqrt(5) = .894427, so 1 and 2
-    become 2.788854. Both halves of the sum, keys and values, are it.
+    become 2.788854. The first row of the sum is a key. The second row is a value, of thrice the size here.
     """
     prompts = with_tables([1.0, 2.0], [[1.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [1.0, 1.0]], per_task=2)
+    with torch.no_grad():
+        prompts.components[0][:, 1] *= 3
     keys, values = prompts(torch.tensor([[1.0, 2.0]])).prefixes[0]
     torch.testing.assert_close(keys, torch.full((1, 1, 2), 2.788854))
-    assert torch.equal(keys, values)
+    torch.testing.assert_close(values, 3 * keys)
 
 
 def test_attention_vectors_of_zero_leave_the_query_under_softmax():
