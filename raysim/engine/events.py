@@ -57,7 +57,9 @@ class RoundDone:
     steps: int = 0  # the number of gradient steps
     idle_share: float | None = None  # the fraction of the virtual duration for which participating clients waited
     records: Mapping[str, float] = field(default_factory=dict)  # name -> the number that methods recorded
-    pictures: Mapping[str, Picture] = field(default_factory=dict)  # name -> the picture that methods recorded
+    pictures: Mapping[str, Picture] = field(
+        default_factory=dict, compare=False
+    )  # name -> the picture that methods recorded
     evaluation: Accuracies | None = None  # the accuracies, if the round ends with an evaluation
     spread: Mapping[str, Spread] | None = None  # protocol -> the spread over clients, if evaluation.model is local
     task_done: bool = False  # whether a row of the accuracy matrix was measured after this round

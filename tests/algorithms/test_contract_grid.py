@@ -29,10 +29,10 @@ from raysim.system.errors import ConfigError
 GENERATES = (("batch", 2), ("steps", 1), ("images", 3), ("width", 2), ("warmup", 1), ("student_steps", 1))
 QUICK = {  # knobs that only make a method cheaper to run
     "re_fed": (("epochs", 2),),
+    **{name: tuple(knobs.items()) for name, knobs in GENERATORS.items()},
     "target": (*GENERATES, ("calls", 2), ("z", 2)),
     # keep_best would keep the model that was sent in a task's only round
     "lander": (*GENERATES, ("calls", 1), ("hidden", 2), ("dimension", 3), ("keep_best", False)),
-    **{name: tuple(knobs.items()) for name, knobs in GENERATORS.items()},
 }
 DATA = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 18, "test": 8}  # images, for generators
 BOTH = {"dropout": 0.4, "batch_norm": True}

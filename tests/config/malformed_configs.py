@@ -5,7 +5,8 @@ TOP = (
     "aggregation, schedule, resources, evaluation, checkpoint, logging, callbacks"
 )
 TRAINING = (
-    "rounds_per_task, local_epochs, local_steps, batch_size, optimizer, lr_decay, keep_optimizer, precision, "
+    "rounds_per_task, local_epochs, local_steps, batch_size, optimizer, lr_decay, lr_scales, keep_optimizer, "
+    "precision, "
     "clip_norm, logits"
 )
 OWN = "or your own as package.module:name"

@@ -12,13 +12,7 @@ from raysim.config import lookup
 # what takes the place of a model of 59 float32: one entry with its place; 59 codes of a byte and a norm
 ENCODED = {"top_k": 4 + 4, "quantize": 59 + 4}
 WITHHELD = {"fedper": 4 * (5 * 4 + 4)}  # of the last layer, from 5 to 4
-GENERATES = {"batch": 4, "steps": 1, "images": 5, "width": 2, "calls": 2, "warmup": 1, "student_steps": 1, "bn": 0.0}
-KNOBS = {
-    "re_fed": {"epochs": 1},
-    "target": GENERATES,
-    "lander": GENERATES | {"hidden": 2, "dimension": 3, "keep_best": False},
-    **GENERATORS,
-}
+KNOBS = {"re_fed": {"epochs": 1}, **GENERATORS}
 ATT = {"lander": 4 * (3 * 5 + 3)}  # a layer from 5 features to vectors of 3, both ways
 LOSS = {"lander": 4, "fedcil": 4}  # up: a loss; which of the 4 classes a client has
 LINE = re.compile(r"[Uu]p (\d), down (\d)")
@@ -33,8 +27,6 @@ def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: 
     more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
     if name in ("fot", "icarl", "glfc", "dann"):  # what it sends at a task's end is not as long as the model
         more = {"training__rounds_per_task": 5}
-    if name in ("target", "lander"):  # a size that generators have
-        more = {"dataset__shape": [1, 8, 8]}
     run = simulate(tiny(methods={name: KNOBS.get(name, {})}, **more))
     model = 3 * run.simulation.model.weights().nbytes
     for row, (up, down) in ((run.rounds[1], said[0]), (run.rounds[3], said[-1])):

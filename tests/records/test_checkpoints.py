@@ -27,14 +27,7 @@ from raysim.system.state import decode, describe_foreign, encode
 EVERY = {"checkpoint": {"every_rounds": 1}, "training__batch_size": 3, "memory": {"capacity": 4}}
 EVERY |= {"logging": {"dispatches": True, "memory": True}}
 TURNS = {"participation": {"count": 2}, "model": {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}}
-GENERATES = {"batch": 4, "steps": 1, "images": 5, "width": 2, "calls": 2, "warmup": 1, "student_steps": 1, "bn": 0.0}
-QUICK = {
-    "re_fed": {"epochs": 2},
-    "target": GENERATES | {"z": 2},
-    "lander": GENERATES | {"hidden": 2, "dimension": 3},
-    **GENERATORS,
-}
-IMAGES = {"dataset__shape": [1, 8, 8]}  # a size that generators have
+QUICK = {"re_fed": {"epochs": 2}, **GENERATORS, "lander": GENERATORS["lander"] | {"keep_best": True}}
 FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}}
 FEDASYNC = {
     "kind": "asynchronous",
@@ -103,8 +96,7 @@ def assert_same(config):
 @pytest.mark.parametrize("name", [*table("method"), "probes:Noise"])
 def test_every_method_goes_on_as_if_nothing_had_been(tiny, name):
     second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
-    images = IMAGES if name in ("target", "lander") else images_for(name)
-    more = {"dataset__unlabelled": second} if name == "cfed" else images
+    more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
     assert_same(tiny(methods={name: QUICK.get(name, {})}, **EVERY, **TURNS, **more))
 
 

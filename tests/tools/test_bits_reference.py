@@ -16,12 +16,14 @@ from bits.run import BASE, Run, leaves
 PAGE = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
 NO_FILES = {"mnist", "fashion_mnist", "kmnist", "emnist", "usps", "svhn", "cifar10", "cifar100"}  # would be downloaded
 NO_FILES |= {"hugging_face", "parquet"}  # needs its package, too
+NO_FILES |= {"coco", "yolo", "carla"}  # boxes from files: tests/data/detection; the runs with boxes are of "driving"
 NO_BITS = {  # where a run's files and processes are; or what needs a cluster or a GPU
     *("name", "dataset.download", "logging", "checkpoint.keep", "checkpoint.tries"),
     *("resources.address", "resources.cpus_per_actor", "resources.custom", "resources.dashboard"),
     *("resources.cuda_graphs", "resources.deterministic", "resources.gpus_per_actor", "resources.placement"),
     *("resources.memory", "resources.patience", "resources.server_cpus", "resources.server_gpus"),
     *("dataset.image", "dataset.client"),  # of hugging_face
+    *("dataset.boxes",),  # of coco, yolo and carla
     *("callbacks.mlflow.uri", "callbacks.mlflow.experiment", "callbacks.wandb.project", "callbacks.wandb.mode"),
 }
 REFUSED = {("methods.glfc.old_model", "proxy")}  # what a paper has and raysim has not

@@ -24,7 +24,25 @@ TABLE: Keys = {"name": "csv", "root": DATA, "path": "table_train.csv", "delimite
 TABLE |= {"client": "site", "time": "hour", "ignore": ["note"], "missing": "mean", "categories": ["kind"]}
 TABLE_MLP: Keys = {"name": "table_mlp", "hidden": [8], "width": 3, "dropout": 0.1, "batch_norm": True}
 
+ROAD: Keys = {"name": "driving", "vehicles": 2, "frames": 6, "tests": 3, "seconds": 2.0, "size": 32, "smallest": 0.05}
+ROADS: Keys = {
+    "dataset": {**ROAD, "areas": ["town", "highway"], "hours": [8.0, 9.0], "seed": 4},
+    "model": {"name": "tiny_yolo", "width": 1, "stride": 8},
+    "objective": {"name": "detection", "stride": 8, "anchors": [[0.2, 0.2], [0.5, 0.4]], "coordinates": 4.0},
+    "scenario": {"kind": "domain_incremental", "tasks": 1},
+    "partition": {"kind": "natural"},
+    "clients.count": 2,
+    "training.rounds_per_task": 2,
+    "training.batch_size": 2,
+}
+
 OTHER_DATA = {
+    "roads in rain": Run({**ROADS, "dataset.weather": "rain", "objective.no_object": 0.4, "objective.ignore": 0.5}),
+    "roads in fog": Run({**ROADS, "dataset.weather": "fog", **alone("der"), "objective.metric": "mAP50-95"}),
+    "roads in snow": Run(
+        {**ROADS, "dataset.weather": "snow", "objective.confidence": 0.1, "objective.suppress": 0.3}
+        | {"objective.detections": 5}
+    ),
     "texts, bag": Run({**TEXTS, "model": {"name": "bag_of_embeddings", "width": 6}, **alone("er"), **classes(2)}),
     "texts, transformer": Run({**TEXTS, **TRANSFORMER, "model.vocabulary": 14, **alone("der"), **classes(2)}),
     "next token": Run(
