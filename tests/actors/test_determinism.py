@@ -64,6 +64,7 @@ ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}
 LOGGED = {"logging.tensorboard": True}
+ALONE = {"resources.server_cpus": 0}  # a CPU of the server's would leave two for the hosts
 SPAWNED = {"resources.workers": "spawned"}
 SOAK = pytest.mark.soak
 # three hosts with auto: as many as the running Ray has CPUs, not the machine
@@ -107,7 +108,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("dropout", AUTO, id="dropout-auto"),
         pytest.param("batch norm", ONE_EACH | LOGGED, id="batch-norm-one-with-logging", marks=SOAK),
         pytest.param("batch norm", TWO_EACH, id="batch-norm-two"),
-        pytest.param("batch norm", AUTO | LOGGED, id="batch-norm-auto-with-logging", marks=SOAK),
+        pytest.param("batch norm", AUTO | LOGGED | ALONE, id="batch-norm-auto-with-logging", marks=SOAK),
         pytest.param("c_flag and fedavgm", TWO_EACH, id="c-flag-two"),
         pytest.param("joint, flwf, special_c and fedadam", AUTO, id="special-c-auto"),
         pytest.param("fedtrack, fixed and fedyogi", ONE_EACH, id="fedtrack-one", marks=SOAK),
@@ -138,7 +139,7 @@ def test_ray_gives_the_bits_of_the_local_run(
     result = raysim.run(small, RUNS[name] | way, out=tmp_path / "run")
     assert facts(result) == expected
     assert [list(clients) for clients in placed[-1].clients] == PLACES[way["resources.clients_per_actor"]]
-    assert placed[-1].server == (RUNS[name].get("resources.server_cpus", 0), 0)
+    assert placed[-1].server == ((RUNS[name] | way).get("resources.server_cpus", 0), 0)
     assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" in way)
 
 
