@@ -29,9 +29,9 @@ ROADS: Keys = {
     "dataset": {**ROAD, "areas": ["town", "highway"], "hours": [8.0, 9.0], "seed": 4},
     "model": {"name": "tiny_yolo", "width": 1, "stride": 8},
     "objective": {"name": "detection", "stride": 8, "anchors": [[0.2, 0.2], [0.5, 0.4]], "coordinates": 4.0},
-    "scenario": {"kind": "domain_incremental", "tasks": 1},
-    "partition": {"kind": "natural"},
+    "scenario": {"kind": "by_column", "column": "vehicle", "tasks": 2},
     "clients.count": 2,
+    "participation.count": 2,
     "training.rounds_per_task": 2,
     "training.batch_size": 2,
 }
