@@ -33,6 +33,7 @@ ROADS: Keys = {
     "clients.count": 2,
     "participation.count": 2,
     "training.rounds_per_task": 2,
+    "training.optimizer": {"name": "adam", "lr": 0.001},
     "training.batch_size": 2,
 }
 
