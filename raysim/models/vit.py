@@ -81,7 +81,8 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the patches [B, N, W] of images [B, channels, H, W], row by row."""
-        return self.proj(x).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+        patches: Tensor = self.proj(x).flatten(2).transpose(1, 2)
+        return patches
 
 
 class VisionTransformer(nn.Module):
