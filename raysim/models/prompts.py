@@ -9,6 +9,7 @@ the task in training, or None in evaluation. `so_far` is the number of tasks up 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -121,9 +122,9 @@ class Prompts(nn.Module):
     query: Tensor
     chosen: Tensor
 
+    @abstractmethod
     def forward(self, query: Tensor) -> Filled:
         """Return what the slots receive for images with these queries [B, W]."""
-        raise NotImplementedError
 
 
 def cosines(queries: Tensor, keys: Tensor) -> Tensor:

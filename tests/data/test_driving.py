@@ -92,7 +92,7 @@ def test_what_is_hidden_has_no_box() -> None:
 
 
 def test_a_box_has_its_objects_pixels() -> None:
-    """The picture without an object differs inside its box alone, and up to its edges, but for their smoothing."""
+    """Without an object, the picture differs only inside its box, which ends at the object's smoothed edges."""
     scene = things((CAR, -2.0, 15.0, pi), (TRUCK, 3.0, 30.0, 0.0))
     without = things((TRUCK, 3.0, 30.0, 0.0))
     (with_car, rows), (empty, _) = draw(scene), draw(without)

@@ -5,6 +5,7 @@ NumPy's global generator; the buffer here also draws from torch's and Python's.
 """
 
 import random
+from abc import abstractmethod
 
 import numpy as np
 import torch
@@ -86,8 +87,9 @@ class ContinualModel(nn.Module):
     def end_task(self, dataset):
         pass
 
+    @abstractmethod
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        raise NotImplementedError
+        """Take a step on a batch, and return its loss."""
 
 
 class Er(ContinualModel):
