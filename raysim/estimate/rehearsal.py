@@ -82,6 +82,8 @@ class Round:
     """Of all orders, in turn."""
     at_end: list[Messages] = field(default_factory=list)
     """Of the orders of `end_task`, in the task's last round."""
+    replaced: int = 0
+    """How often `end_task` replaced the model."""
     sizes: Sizes | None = None
     """Those of the client; None if it did not train."""
     trained: int = 0
@@ -156,9 +158,10 @@ def _carry_out(simulation: Simulation, runner: "Watcher", loops: ServerLoops, cl
     simulation.schedule.update()
     hooks = _of_server(profile)
     seen.serving = hooks + loops.take()
-    runner.messages = seen.at_end
+    runner.messages, version = seen.at_end, server.version
     if ends:
         simulation.exchange.drive_plans("end_task", server.present)
+    seen.replaced = server.version - version
     at_end = _of_server(profile)
     seen.ending = at_end + loops.take()
     seen.seconds = clock() - began - hooks - at_end
