@@ -10,7 +10,9 @@ GENERATORS = {
 """By method: hyperparameters that make it cheaper to run, or steady at the tests' learning rates."""
 
 
-_PROMPTS: dict[str, dict[str, object]] = {}
+_PROMPTS = {
+    "fed_l2p": {"kind": "l2p", "pool": 3, "length": 2, "top": 2},
+}
 PROMPTED = {
     name: {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None, "prompts": prompts}
     for name, prompts in _PROMPTS.items()

@@ -34,6 +34,7 @@ METHODS = {
     "ffa_lora": "raysim.algorithms.ffa_lora:FfaLora",
     "lorm": "raysim.algorithms.lorm:LoRM",
     "pilora": "raysim.algorithms.pilora:PiLora",
+    "fed_l2p": "raysim.algorithms.fed_l2p:FedL2P",
     "fedper": "raysim.algorithms.fedper:FedPer",
     "ditto": "raysim.algorithms.ditto:Ditto",
     "top_k": "raysim.algorithms.top_k:TopK",

@@ -179,13 +179,11 @@ def test_it_resumes(resumed):
 
 
 def test_what_it_refuses(tiny):
+    model = {"name": "probes:convolutions", "adapters": {"rank": 1, "where": ["1"]}}
+    config = tiny(dataset__shape=[1, 5, 5], model=model, methods={"lorm": {}})
+    network = check_model(config, (1, 5, 5), 4)
     with pytest.raises(ConfigError, match=r"methods.lorm: found an adapter of 1, a convolution with groups, allowed:"):
-        config = tiny(
-            dataset__shape=[1, 6, 6],
-            model={"name": "probes:convolutions", "adapters": {"rank": 1, "where": ["1"]}},
-            methods={"lorm": {}},
-        )
-        check_fit(config, check_model(config, (1, 5, 5), 4), 4)
+        check_fit(config, network, 4)
     schedule = {"kind": "asynchronous", "concurrency": 2, "buffer_size": 1}
     with pytest.raises(ConfigError, match=r"methods.lorm: .*schedule"):
         check_methods(tiny(model=LORA, methods={"lorm": {}}, schedule=schedule))

@@ -16,6 +16,7 @@ from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError
 
+ONE_STEP = {"training__batch_size": 12, "training__rounds_per_task": 1}
 HEAD, BIAS = "2.weight", "2.bias"
 
 
@@ -92,8 +93,8 @@ def test_a_run_weighs_prototypes_and_adds_tasks(tiny, simulate, monkeypatch):
     monkeypatch.setattr(PiLora.Server, "update", update)
     monkeypatch.setattr(PiLora.Server, "end_task", end_task)
     classes = {"kind": "class_incremental", "tasks": 2}
-    config = tiny(model=LORA, scenario=classes, training__batch_size=12, training__rounds_per_task=1, methods={"pilora": {}},
-                  partition={"kind": "dirichlet", "alpha": 0.4, "min_samples": 2}, seed=4)  # fmt: skip
+    unequal = {"partition": {"kind": "dirichlet", "alpha": 0.4, "min_samples": 2}, "seed": 4, **ONE_STEP}
+    config = tiny(model=LORA, scenario=classes, methods={"pilora": {}}, **unequal)
     federation = build_federation(config)
     run = simulate(config, federation)
     start = build_model(config, federation.shape, federation.classes).state_dict()
@@ -138,5 +139,5 @@ def test_additions_of_later_tasks_are_orthogonal(tiny, simulate):
 
 def test_it_needs_classes(tiny):
     config = tiny(dataset={"name": "friedman", "train": 36, "test": 20}, objective="regression", methods={"pilora": {}})
-    with pytest.raises(ConfigError, match="methods.pilora: needs classes"):
+    with pytest.raises(ConfigError, match=r"methods\.pilora: needs classes"):
         check_methods(config)

@@ -16,7 +16,7 @@ WITHHELD = {"fedper": 4 * HEAD, "ffa_lora": 4 * A}
 KNOBS = {"re_fed": {"epochs": 1}, **GENERATORS}
 ATT = {"lander": 4 * (3 * 5 + 3)}  # a layer from 5 features to vectors of 3, both ways
 LOSS = {"lander": 4, "fedcil": 4, "lorm": 4 * (6 + 15), "pilora": 4 * 4 * (2 * 5 + 1)}
-# up: a loss; which of the 4 classes a client has; Grams of 6 and of 5 x 5 inputs; prototypes, means, counts of 4 classes
+# up: a loss; which of the 4 classes a client has; Grams of 6 and 5 x 5 inputs; prototypes, means, counts of 4 classes
 LINE = re.compile(r"[Uu]p (\d), down (\d)")
 
 
