@@ -29,6 +29,7 @@ from raysim.algorithms.parts.task_adapters import (
     additions,
     begin_adapters,
     entries,
+    grouped_layers,
     hold,
     lacks_adapters,
     sum_of_tasks,
@@ -51,7 +52,6 @@ from raysim.api import (
     Terms,
     Weights,
 )
-from raysim.models.adapters import find_adapters
 
 Fraction = Annotated[float, Ge(0), Le(1)]
 
@@ -78,8 +78,7 @@ class LoRM(Method):
 
     def unfit(self, model: FlatModel) -> str | None:
         """Refuse a model without adapters, or with adapters of convolutions with groups."""
-        grouped = [name for name, one in find_adapters(model.module) if getattr(one.base, "groups", 1) > 1]
-        if grouped:
+        if grouped := grouped_layers(model):
             return (
                 f"found an adapter of {grouped[0]}, a convolution with groups, allowed: others in model.adapters.where"
             )

@@ -6,8 +6,8 @@ are d_y(x) = || f(x) - c_y ||^2 / d, and the loss of task t is
 
     CE(-d, y) + compact mean d_y + sparse || A_t ||_1 + orthogonal sum_{u<t} || A_t A_u^T ||_1
 
-The server averages A and B. It weighs client i's prototype of a class by how near it is to all clients' mean features:
-with D_i = sum_j || c_i - m_j || and r_i = 1 / D_i, rescaled to [0, 1], the weights are softmax(r / temperature).
+The server averages A and B. A client's prototype of a class weighs more if it is near all clients' mean features m_j.
+With D_i = sum_j || c_i - m_j || and r_i = 1 / D_i, rescaled to [0, 1], the weights are softmax(r / temperature).
 Each task trains a new A and B on W0 alone. Evaluations use W0 + sum_u B_u A_u, and the nearest prototype.
 """
 
@@ -193,9 +193,9 @@ def prototype_weights(prototypes: Tensor, means: Tensor, temperature: float) -> 
 
 
 def nearest_prototype(model: FlatModel, weights: Weights) -> Weights:
-    """Return weights whose head has the softmax of -d_y: W = 2 c / d and b = -|| c ||^2 / d.
+    """Return weights with a head that has the softmax of -d_y: W = 2 c / d and b = -|| c ||^2 / d.
 
-    The logits are -d_y + || f ||^2 / d, whose last term is equal for all classes.
+    The logits are -d_y + || f ||^2 / d. The last term is equal for all classes.
     """
     parameters = weights.parameters.clone()
     head, bias = (model.named(parameters)[name] for name in model.head)

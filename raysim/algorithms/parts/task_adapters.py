@@ -23,8 +23,13 @@ def lacks_adapters(model: FlatModel) -> str | None:
     return f"found {found} in the model, allowed: trained LoRA layers; set model.adapters={{rank: 4, where: [LAYER]}}"
 
 
+def grouped_layers(model: FlatModel) -> list[str]:
+    """Return the names of the adapted convolutions with groups, which have several A and B in one tensor."""
+    return [name for name, adapter in find_adapters(model.module) if getattr(adapter.base, "groups", 1) > 1]
+
+
 def entries(model: FlatModel, end: str) -> Tensor:
-    """Return which entries (bool [P], on the model's device) belong to parameters whose names end so."""
+    """Return which entries (bool [P], on the model's device) belong to parameters with this end of the name."""
     parts = [torch.full((shape.numel(),), name.endswith(end)) for name, shape in model.layout.items()]
     return torch.cat(parts).to(model.device)
 
