@@ -118,6 +118,13 @@ def begin_late(module: nn.Module, x: Tensor, model: str) -> StagedNetwork:
     return network
 
 
+def names_left_out(module: nn.Module) -> set[str]:
+    """Return the names of the parameters of which a network that begins late has only the features."""
+    stages = module.stages()[: module.begin] if isinstance(module, StagedNetwork) else ()
+    used = {id(tensor) for stage in stages for tensor in tensors_of(stage)}
+    return {name for name, parameter in module.named_parameters() if id(parameter) in used}
+
+
 def tensors_of(stage: Stage) -> Iterator[Tensor]:
     """Yield the parameters and buffers that a stage computes with."""
     for part in stage.parts:

@@ -6,6 +6,7 @@ from torch import nn
 
 from raysim.config import load
 from raysim.models.building import build_model
+from raysim.models.stages import names_left_out
 from raysim.system.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
@@ -118,3 +119,15 @@ def test_frozen_prompts_depend_on_the_task_all_the_same():
 def test_what_cannot_begin_late_is_one_line(model, shape, words):
     with pytest.raises(ConfigError, match=rf"^model.cache: found true for {words}[^\n]*$"):
         built(model, shape, cache=True)
+
+
+def test_the_names_of_what_is_left_out():
+    """With prompts the query needs all blocks, so none of their weights can be replaced."""
+    late = built({**VIT, "adapters": {"rank": 2, "where": ["blocks.2.*"]}}, (3, 8, 8), cache=True)
+    left = names_left_out(late)
+    assert {"cls_token", "patch_embed.proj.weight", "blocks.1.mlp.fc2.bias"} < left
+    assert not any(name.startswith(("blocks.2.", "norm.", "head.")) for name in left)
+    prompted = names_left_out(built({**VIT, "prompts": L2P}, (3, 8, 8), cache=True))
+    assert {"blocks.2.mlp.fc2.bias", "norm.weight"} < prompted
+    assert not any(name.startswith(("prompts.", "head.")) for name in prompted)
+    assert names_left_out(built(VIT, (3, 8, 8))) == set()
