@@ -30,6 +30,7 @@ METHODS = {
     "dann": "raysim.algorithms.dann:Dann",
     "mfcl": "raysim.algorithms.mfcl:Mfcl",
     "fedcil": "raysim.algorithms.fedcil:FedCil",
+    "fed_l2p": "raysim.algorithms.fed_l2p:FedL2P",
     "fedper": "raysim.algorithms.fedper:FedPer",
     "ditto": "raysim.algorithms.ditto:Ditto",
     "top_k": "raysim.algorithms.top_k:TopK",

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from generators import PROMPTED
 
 from raysim.config import Config, load
 from raysim.config.lookup import table
@@ -28,7 +29,8 @@ BASE = {
 NO_CLASSES = "needs classes, because it distills their logits"
 NO_HEAD = "found no head in model.name=tiny_yolo, allowed: a model that returns the output of its last layer"
 REFUSED = dict.fromkeys(("lwf", "flwf", "cfed", "icarl", "glfc", "target", "lander", "mfcl", "fedcil"), NO_CLASSES) | {
-    "dann": NO_HEAD
+    "dann": NO_HEAD,
+    **dict.fromkeys(PROMPTED, "found no (prompts|head) in"),
 }
 
 
