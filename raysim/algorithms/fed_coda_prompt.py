@@ -4,7 +4,7 @@
 A task trains its own components, with their keys and attention vectors. It uses those of earlier tasks, which stay as
 they are. When a task begins, the server draws its components orthonormal to the earlier ones. A penalty keeps them so.
 
-The federated method is a baseline of LoRM (Salami et al., ICLR 2025), whose code has no penalty (mu=0).
+The federated method is a baseline of LoRM (Salami et al., ICLR 2025). Its code has no penalty (mu=0).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 "Fed-CPrompt: contrastive prompt for rehearsal-free federated continual learning", ICML 2023 workshop on federated
 learning, arXiv 2307.04869. Let z be the features of an image, the input of the head. The loss keeps them near those of
-the model that the client received in this round, and away from those of the model that ended the last task.
+the model that the client received. It keeps them away from those of the model that ended the last task.
 
 The defaults are those of the authors' code. Its components are all drawn at once, and its attention vectors go through
 a softmax: model.prompts={kind: coda, attention: softmax, initial: orthogonal}.
@@ -44,8 +44,8 @@ class FedCPrompt(Method):
     def contrast(self, z: Tensor, received: Tensor, previous: Tensor | None) -> Tensor:
         """Return the contrastive loss of features [n, d]: of the model, the received one, and the last task's, if any.
 
-        It is max(0, near |z - received|^2 - far |z - previous|^2 + margin), with sums or means of the squared
-        distances, or only the first of the terms in task 1.
+        It is max(0, near |z - received|^2 - far |z - previous|^2 + margin), or in task 1 the first of these terms.
+        The squared distances are summed over the images, or averaged.
         """
         distance = self.near * self._reduce(z - received)
         if previous is None:
@@ -68,7 +68,7 @@ class FedCPrompt(Method):
             self.has_previous = message
 
         def penalty(self, step: Step) -> Tensor:
-            """Return the loss on the batch. All features are of the task's prompts; the model's alone have a gradient."""
+            """Return the loss on the batch. All features are of the task's prompts; the model's have a gradient."""
             method, client = self.method, step.client
             if not method.near and not method.far:
                 return step.loss.new_zeros(())

@@ -99,7 +99,7 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
 
     Raises:
         ConfigError: a method cannot run with the model. Also if a memory is too small for one sample of each class, or
-            if a pattern of training.lr_scales matches no parameter, or a part of the model is too small for all tasks.
+            if a pattern of training.lr_scales matches no parameter. Also if the model has no room for all tasks.
     """
     tell_task(model.module, None, config.scenario.tasks)
     match_names([*model.layout], [*config.training.lr_scales], "training.lr_scales")

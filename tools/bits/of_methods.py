@@ -192,6 +192,12 @@ TOGETHER = {
     "fed_l2p + fed_a_gem": Run(
         {**classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2}), "methods": {"fed_l2p": {}, "fed_a_gem": {}}}
     ),
+    "fed_dualprompt + fed_a_gem": Run(
+        {**classes(3), **prompted(DUAL), "methods": {"fed_dualprompt": {}, "fed_a_gem": {"sample_size": 4}}}
+    ),
+    "fed_cprompt + fed_a_gem": Run(
+        {**classes(3), **prompted(CPROMPT), "methods": {"fed_cprompt": {"near": 2.0}, "fed_a_gem": {"sample_size": 4}}}
+    ),
     "fed_coda_prompt after fedavgm": Run(
         {**classes(3), **prompted(CODA), "methods": {"fedavgm": {}, "fed_coda_prompt": {}}}
     ),
