@@ -26,7 +26,8 @@ def test_methods_are_called_as_their_papers_spell_them() -> None:
         "icarl": "iCaRL", "glfc": "GLFC", "dann": "DANN+FL", "fedper": "FedPer", "ditto": "Ditto", "top_k": "Top-k",
         "quantize": "QSGD", "target": "TARGET", "lander": "LANDER", "mfcl": "MFCL", "fedcil": "FedCIL",
         "lora": "Fed-LoRA", "ffa_lora": "FFA-LoRA", "lorm": "LoRM", "pilora": "PILoRA",
-        "fed_l2p": "Fed-L2P",
+        "fed_l2p": "Fed-L2P", "fed_dualprompt": "Fed-DualPrompt", "fed_coda_prompt": "Fed-CODA-P",
+        "fed_cprompt": "Fed-CPrompt",
         "joint": "Joint", "fixed": "Fixed",
     }  # fmt: skip
     assert {name: spell_method(name) for name in METHODS} == published
