@@ -108,9 +108,13 @@ def gram(x, alpha):
 def test_a_run_merges_as_the_paper_says(watched, alpha):
     """Rounds 1 and 3 train B, rounds 2 and 4 A. The layer's inputs are the data, the head's are W x + b of the client.
 
-    s = 1/2. The formulas are those of the paper, with sums over clients of B_k A G_k, A_k G_k and W_k G_k.
+    s = 1/2. The formulas are those of the paper, with sums over clients of B_k A G_k, A_k G_k and W_k G_k. A client
+    arrives with task 2, so that the tasks have unequal numbers of samples.
     """
-    run, trained, steps, ends, data, start = watched(methods={"lorm": {"alpha": alpha, "alpha_head": 0.5}})
+    late = {"count": 3, "arrive": {"at": [{"round": 3, "clients": [1]}]}}
+    keys = {"alpha": alpha, "alpha_head": 0.5}
+    run, trained, steps, ends, data, start = watched(clients=late, methods={"lorm": keys})
+    assert [len(x) for x in data[1]] == [0, 12]
     w0, bias = start[BASE].numpy(), start["1.base.bias"].numpy()
     for number, (before, after) in enumerate(steps, 1):
         own = [(data[k][(number - 1) // 2], weights) for at, k, weights in trained if at == number]
