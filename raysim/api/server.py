@@ -1,8 +1,8 @@
 """The server as a method sees it: the global model, the present clients, and the round's cohort."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -22,6 +22,16 @@ from raysim.system.errors import RunError
 from raysim.system.state import Stateful
 
 
+class Pacer(Protocol):
+    """What a rehearsal of `raysim check` replaces `Server.steps` and `Server.rows` by."""
+
+    def __call__(self, count: int) -> Iterator[int]:
+        """Yield the first indices of a loop."""
+
+    def rows(self, count: int) -> int:
+        """Return how many of this many samples are made."""
+
+
 class Server(Stateful):
     """The server's state, which server halves read and change."""
 
@@ -36,7 +46,7 @@ class Server(Stateful):
         self.network = network  # an instance of the model, on the CPU; load weights into it before use
         self.device = choose_device(config.resources.server_gpus)  # the device of the auxiliary networks
         self.networks = Networks(config.seed, self.device)  # those that `make` returns
-        self.pacer: Callable[[int], Iterator[int]] | None = None  # what `raysim check` replaces the loops of `steps` by
+        self.pacer: Pacer | None = None  # set by `raysim check`
         self.augment = federation.augment  # the names of `dataset.augment`, the changes of training samples
         self.class_names = federation.dataset.names  # None if the dataset has none
         weights = network.weights()
@@ -184,6 +194,13 @@ class Server(Stateful):
             yield index
             if self.records.get("server_steps", 0.0) == before:
                 self.records["server_steps"] = before + 1
+
+    def rows(self, count: int) -> int:
+        """Return `count`, the number of samples that a method makes for one step, such as a generator's images.
+
+        `raysim check` makes do with fewer where it only counts bytes.
+        """
+        return count if self.pacer is None else self.pacer.rows(count)
 
     def sample(self) -> list[int]:
         """Draw this round's participants with the config's sampler.
