@@ -30,6 +30,7 @@ METHODS = {
     "dann": "raysim.algorithms.dann:Dann",
     "mfcl": "raysim.algorithms.mfcl:Mfcl",
     "fedcil": "raysim.algorithms.fedcil:FedCil",
+    "af_fcl": "raysim.algorithms.af_fcl:AfFcl",
     "fedper": "raysim.algorithms.fedper:FedPer",
     "ditto": "raysim.algorithms.ditto:Ditto",
     "top_k": "raysim.algorithms.top_k:TopK",

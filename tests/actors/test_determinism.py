@@ -58,6 +58,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "lander": DRAWING | IMAGES | {"methods": {"lander": GENERATES | {"hidden": 2, "dimension": 5}}},
     "mfcl": DRAWING | IMAGES | {"methods": {"mfcl": {"generated": 2, "steps": 2, "latent": 3, "width": 2}}},
     "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
+    "af_fcl": DRAWING | {"methods": {"af_fcl": {"width": 3}}},
 }
 ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
@@ -124,6 +125,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("lander", TWO_EACH, id="lander-two", marks=SOAK),
         pytest.param("mfcl", AUTO, id="mfcl-auto", marks=SOAK),
         pytest.param("fedcil", TWO_EACH, id="fedcil-two"),
+        pytest.param("af_fcl", TWO_EACH, id="af-fcl-two", marks=SOAK),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(

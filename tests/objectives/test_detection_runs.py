@@ -27,9 +27,9 @@ BASE = {
 }
 NO_CLASSES = "needs classes, because it distills their logits"
 NO_HEAD = "found no head in model.name=tiny_yolo, allowed: a model that returns the output of its last layer"
-REFUSED = dict.fromkeys(("lwf", "flwf", "cfed", "icarl", "glfc", "target", "lander", "mfcl", "fedcil"), NO_CLASSES) | {
-    "dann": NO_HEAD
-}
+REFUSED = dict.fromkeys(
+    ("lwf", "flwf", "cfed", "icarl", "glfc", "target", "lander", "mfcl", "fedcil", "af_fcl"), NO_CLASSES
+) | {"dann": NO_HEAD}
 
 
 def config_of(**overrides: object) -> Config:

@@ -44,6 +44,7 @@ CLASSES = {
     "lander",
     "mfcl",
     "fedcil",
+    "af_fcl",
 }  # which distil logits of classes, or keep samples by class
 PLACES = [[2, 0], [1]]
 

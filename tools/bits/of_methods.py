@@ -135,6 +135,25 @@ ALONE = {
             "model": {"name": "critic", "variant": "cifar", "width": 4},
         }
     ),
+    "af_fcl": Run(
+        {**alone("af_fcl", width=3, flow_lr=0.01, k_flow=0.4, theta=0.3, k_last=0.3, k_feat=0.4), **classes(3)}
+    ),
+    "af_fcl, as published, domains": Run(
+        {
+            **alone(
+                "af_fcl",
+                width=3,
+                density="as_published",
+                source="last",
+                tail=1,
+                keep_moments=False,
+                k_kdlast=0.5,
+                k_out=0.3,
+            ),
+            **THREE,
+            **BATCH_NORM,
+        }
+    ),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
