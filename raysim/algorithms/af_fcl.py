@@ -1,11 +1,11 @@
 """AF-FCL: replay features that a flow makes, weighted by how well they fit a client's data. Wuerkaixi et al., 2024.
 
 "Accurate forgetting for heterogeneous federated continual learning", ICLR 2024. The model is h = h_b(h_a(x)). Clients
-train a flow g beside it, which models the features x_a = h_a(x) of each class. The server averages both. In every step
+also train a flow g, which models the features x_a = h_a(x) of each class. The server averages both. In every step
 a client draws features of all clients' classes so far from g, and trains the first layer of h_b on them. Features of
 classes that it has count by their density under its own data: what does not fit, such as wrong labels, is forgotten.
 
-The defaults are those of the authors' code where it has one value for all data sets.
+The defaults are those of the authors' code where it has one value for all datasets.
 """
 
 from __future__ import annotations
@@ -288,8 +288,8 @@ def draw(network: FlatModel, known: Tensor, count: int) -> tuple[Tensor, Tensor,
 def weights_of(at: Tensor, labels: Tensor, codes: Tensor, y: Tensor, usual: Tensor, classes: int) -> Tensor:
     """Return how much replayed features count [m]: how dense their class is there among a client's own samples.
 
-    This is the mean over the d numbers of the density N(at_j; mean_j, var_j), with the mean and the variance of the
-    codes of its class. A class with fewer than two samples has no variance; its features count `usual`.
+    It is the mean over the d numbers of the density N(at_j; mean_j, var_j). Mean and variance are those of the codes
+    of its class. A class with fewer than two samples has no variance. Its features count `usual`.
 
     Args:
         at: where the density is measured, [m, d].

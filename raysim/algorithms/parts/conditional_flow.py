@@ -1,7 +1,7 @@
 """A normalizing flow over feature vectors, given their class: Dinh et al., ICLR 2017, as AF-FCL's code builds it.
 
-Four times, the numbers of a vector are permuted, and the second half is scaled and shifted by a network that sees the
-first half and the class. The network has two residual blocks (Durkan et al., NeurIPS 2019: nflows).
+It has four layers. Each permutes the numbers of a vector, and scales and shifts the second half. A network computes
+scale and shift from the first half and the class. It has two residual blocks (Durkan et al., NeurIPS 2019: nflows).
 """
 
 from math import log, pi
