@@ -1,4 +1,4 @@
-"""The methods that generate images or features: tiny, and on images, for tests that run every method on vectors."""
+"""The methods that need images or are large: those that generate, and those with prompts; tiny, for every method."""
 
 _SYNTHESIS = {"batch": 4, "steps": 1, "images": 5, "width": 2, "calls": 2, "warmup": 1, "student_steps": 1, "bn": 0.0}
 GENERATORS = {
@@ -11,6 +11,17 @@ GENERATORS = {
 """By method: hyperparameters that make it cheaper to run, or steady at the tests' learning rates."""
 
 
+_PROMPTS = {
+    "fed_l2p": {"kind": "l2p", "pool": 3, "length": 2, "top": 2},
+}
+PROMPTED = {
+    name: {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None, "prompts": prompts}
+    for name, prompts in _PROMPTS.items()
+}
+"""By method: the model that has its prompts."""
+
+
 def images_for(name: str) -> dict[str, object]:
-    """The override of synthetic data that a method needs: images for generators, otherwise none."""
-    return {"dataset__shape": [1, 8, 8]} if name in GENERATORS else {}
+    """The overrides of synthetic data and of the model that a method needs; most need none."""
+    images = {"dataset__shape": [1, 8, 8]}
+    return images | {"model": PROMPTED[name]} if name in PROMPTED else images if name in GENERATORS else {}

@@ -31,6 +31,7 @@ METHODS = {
     "mfcl": "raysim.algorithms.mfcl:Mfcl",
     "fedcil": "raysim.algorithms.fedcil:FedCil",
     "af_fcl": "raysim.algorithms.af_fcl:AfFcl",
+    "fed_l2p": "raysim.algorithms.fed_l2p:FedL2P",
     "fedper": "raysim.algorithms.fedper:FedPer",
     "ditto": "raysim.algorithms.ditto:Ditto",
     "top_k": "raysim.algorithms.top_k:TopK",

@@ -248,7 +248,10 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "one_head": (
         lambda config: config.heads == 1,
-        "distills an earlier model, but training.logits=task adds a new head per domain; set training.logits=all",
+        (
+            "distills an earlier model, or reads what enters the head, but training.logits=task adds a new head per "
+            "domain; set training.logits=all"
+        ),
     ),
     "unlabelled": (
         lambda config: config.dataset.unlabelled is not None or config.dataset.label_rate is not None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from generators import PROMPTED
 
 import raysim
 from raysim.config.lookup import table
@@ -57,6 +58,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "target": DRAWING | IMAGES | {"methods": {"target": GENERATES | {"z": 2}}},
     "lander": DRAWING | IMAGES | {"methods": {"lander": GENERATES | {"hidden": 2, "dimension": 5}}},
     "mfcl": DRAWING | IMAGES | {"methods": {"mfcl": {"generated": 2, "steps": 2, "latent": 3, "width": 2}}},
+    "fed_l2p": IMAGES | {"model": PROMPTED["fed_l2p"], "methods": {"fed_l2p": {}}},
     "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
     "af_fcl": DRAWING | {"methods": {"af_fcl": {"width": 3}}},
 }
@@ -124,6 +126,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("target", TWO_EACH, id="target-two", marks=SOAK),
         pytest.param("lander", TWO_EACH, id="lander-two", marks=SOAK),
         pytest.param("mfcl", AUTO, id="mfcl-auto", marks=SOAK),
+        pytest.param("fed_l2p", TWO_EACH, id="fed_l2p-two", marks=SOAK),
         pytest.param("fedcil", TWO_EACH, id="fedcil-two"),
         pytest.param("af_fcl", TWO_EACH, id="af-fcl-two", marks=SOAK),
     ],

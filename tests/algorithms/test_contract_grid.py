@@ -18,7 +18,7 @@ import pytest
 import torch
 from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, sample, write_down_calls
 from costs import cost_of
-from generators import GENERATORS
+from generators import GENERATORS, PROMPTED
 
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
@@ -44,7 +44,10 @@ PACKINGS = {"one host": [(2, 0, 1)], "one each": [(0,), (1,), (2,)], "uneven": [
 
 @pytest.fixture(scope="module")
 def asked(tiny):
-    """A function: the config of methods (name and knobs, in order), or the line that refuses them; each made once."""
+    """A function: the config of methods (name and knobs, in order), or the line that refuses them; each made once.
+
+    The model is the one that a method needs: one of the listed ones, or the one that `like` names.
+    """
 
     base = tiny(
         seed=3,
@@ -60,8 +63,14 @@ def asked(tiny):
         return tiny(methods={name: dict(knobs)}).methods[name]
 
     @functools.cache
-    def ask(methods, **model):
+    def prompted(name):
+        return tiny(model=PROMPTED[name]).model
+
+    @functools.cache
+    def ask(methods, like=None, **model):
         network = base.model.model_copy(update=model or BOTH)
+        if needy := [name for name in (like, *(name for name, _ in methods)) if name in PROMPTED]:
+            network = prompted(needy[0])
         known = {name: resolved(name, knobs) for name, knobs in methods}
         config = base.model_copy(update={"methods": known, "model": network})
         try:
@@ -79,8 +88,8 @@ def ran(asked, simulate):
     federation, calls = build_federation(asked(())), []
 
     @functools.cache
-    def run(methods, again=0, packing=None, **model):
-        config = asked(methods, **model)
+    def run(methods, again=0, packing=None, like=None, **model):
+        config = asked(methods, like, **model)
         if isinstance(config, str):
             return config
         calls.clear()
@@ -218,7 +227,7 @@ def test_in_company_it_sends_what_it_sends_alone(asked, foreseen, name, company)
 @pytest.mark.parametrize("model", [BOTH, *ALONE], ids=["both", "dropout", "batch_norm"])
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_neutral_it_changes_no_bit_of_fedavg(ran, name, model):
-    assert ran((neutral(name),), **model).sha256 == ran((), **model).sha256
+    assert ran((neutral(name),), **model).sha256 == ran((), like=name, **model).sha256
 
 
 @pytest.mark.parametrize("company", COMPANY)
@@ -226,7 +235,7 @@ def test_neutral_it_changes_no_bit_of_fedavg(ran, name, model):
 def test_neutral_it_changes_no_bit_of_another(ran, name, company):
     moved = []
     for other in company(name):
-        alone = ran(with_defaults(other))
+        alone = ran(with_defaults(other), like=name)
         for pair in itertools.permutations([neutral(name), *with_defaults(other)]):
             both = ran(pair)
             if isinstance(both, str):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from generators import PROMPTED
 
 from raysim.config import Config, load
 from raysim.config.lookup import table
@@ -29,7 +30,7 @@ NO_CLASSES = "needs classes, because it distills their logits"
 NO_HEAD = "found no head in model.name=tiny_yolo, allowed: a model that returns the output of its last layer"
 REFUSED = dict.fromkeys(
     ("lwf", "flwf", "cfed", "icarl", "glfc", "target", "lander", "mfcl", "fedcil", "af_fcl"), NO_CLASSES
-) | {"dann": NO_HEAD}
+) | {"dann": NO_HEAD, **dict.fromkeys(PROMPTED, "found no (prompts|head) in")}
 
 
 def config_of(**overrides: object) -> Config:

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from generators import PROMPTED
 
 from raysim.config import Config, load
 from raysim.config.lookup import resolve, table
-from raysim.engine.compatibility import check_methods
+from raysim.engine.compatibility import check_fit, check_methods
 from raysim.federation.federation import build_federation
 from raysim.launch.check import estimate_run
+from raysim.models.building import check_model
 from raysim.system.errors import ConfigError, RunError
 
 PERMUTED = {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"}
@@ -93,6 +95,12 @@ def test_every_method_runs_or_says_that_it_needs_classes(
             check_methods(config)
         return
     check_methods(config)
+    if method in PROMPTED:  # which are of a vision transformer
+        federation = build_federation(config)
+        shape, vocabulary = federation.shape, federation.vocabulary
+        with pytest.raises(ConfigError, match=f"methods.{method}: found no prompts in the model"):
+            check_fit(config, check_model(config, shape, federation.classes, vocabulary), federation.classes)
+        return
     run = simulate(config, places=PLACES)
     values = [value for done in run.rounds if done.evaluation for row in done.evaluation.values() for value in row]
     assert len(values) == 4

@@ -97,7 +97,7 @@ def assert_same(config):
 def test_every_method_goes_on_as_if_nothing_had_been(tiny, name):
     second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
     more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
-    assert_same(tiny(methods={name: QUICK.get(name, {})}, **EVERY, **TURNS, **more))
+    assert_same(tiny(methods={name: QUICK.get(name, {})}, **EVERY | TURNS | more))
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -21,6 +21,13 @@ LANDER: Keys = {
 }  # fmt: skip
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
+
+def prompted(prompts: Keys) -> Keys:
+    """Return a small transformer with prompts, on images."""
+    model = {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None, "prompts": prompts}
+    return {**IMAGES, "model": model}
+
+
 SMALL_MFCL: Keys = {"w_kd": 2.0, "generated": 4, "steps": 3, "batch_size": 6, "latent": 4, "width": 4}
 SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
 
@@ -154,6 +161,7 @@ ALONE = {
             **BATCH_NORM,
         }
     ),
+    "fed_l2p": Run({**alone("fed_l2p", pull=0.5), **classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2})}),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
@@ -188,6 +196,9 @@ TOGETHER = {
     ),
     "lander + fedprox": Run({**classes(3), **IMAGES, **BATCH_NORM, "methods": {"lander": LANDER, "fedprox": {}}}),
     "mfcl + fed_a_gem": Run({**classes(3), **IMAGES, "methods": {"mfcl": SMALL_MFCL | {"w_bn": 0.0}, "fed_a_gem": {}}}),
+    "fed_l2p + fed_a_gem": Run(
+        {**classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2}), "methods": {"fed_l2p": {}, "fed_a_gem": {}}}
+    ),
     "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),
