@@ -10,8 +10,7 @@ The defaults are those of the authors' code where it has one value for all datas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import pi
@@ -19,11 +18,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le, doc
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from raysim.algorithms.parts.conditional_flow import ConditionalFlow
 from raysim.algorithms.parts.distillation import distillation_loss
+from raysim.algorithms.parts.feature_layer import FeatureLayer, lacks_features
 from raysim.algorithms.parts.local_batches import local_batches
 from raysim.api import (
     Broadcast,
@@ -41,8 +41,6 @@ from raysim.api import (
     Weights,
     to_device,
 )
-from raysim.models.inputs import two_samples
-from raysim.models.layers import name_layers, recorded_inputs
 
 ROOT = 2.0  # both distillation losses compare the square roots of probabilities, which is a temperature of 2
 LEAST = 1e-12  # a variance, so that a code that is constant has a density
@@ -77,12 +75,8 @@ class AfFcl(Method):
 
     def unfit(self, model: FlatModel) -> str | None:
         """Refuse a model without one feature vector for each sample."""
-        name = features_of(model, self.tail)
-        if name is not None and model.widths[name] > 1:
-            has_ids = any(isinstance(layer, nn.Embedding) for layer in model.module.modules())
-            samples = two_samples(model.module, model.shape, 2 if has_ids else None)
-            if len(model.inputs(samples, model.parameters, model.buffers, [name])[name]) == len(samples):
-                return None
+        if not lacks_features(model, self.tail):
+            return None
         words = f"found no vector of 2 or more features before the last {self.tail} linear layer(s) of the model"
         return f"{words}, allowed: such a model, such as mlp or mnist_cnn; or tail=1, features before the head"
 
@@ -135,10 +129,8 @@ class AfFcl(Method):
 
         def flow(self, client: Client, last: bool = False) -> FlatModel:
             """Return the client's flow, or that of the last boundary."""
-            layer = features_of(client.model, self.method.tail)
-            assert layer is not None
-            build = partial(ConditionalFlow, client.model.widths[layer], client.classes, self.method.width)
-            build = partial(in_dtype, build, client.model.dtype)
+            width = FeatureLayer(client.model, self.method.tail).width
+            build = partial(ConditionalFlow, width, client.classes, self.method.width, client.model.dtype)
             if not last:
                 return client.make(f"{self.name}.flow", build, client.from_server(self.name))
             assert self.last_flow is not None
@@ -164,10 +156,10 @@ class AfFcl(Method):
             return delta
 
         def _flow(self, server: Server) -> FlatModel:
-            layer = features_of(server.network, self.method.tail)
-            assert layer is not None
-            build = partial(ConditionalFlow, server.network.widths[layer], server.classes, self.method.width)
-            return server.make(f"{self.name}.flow", partial(in_dtype, build, server.parameters.dtype))
+            width = FeatureLayer(server.network, self.method.tail).width
+            dtype = server.parameters.dtype
+            build = partial(ConditionalFlow, width, server.classes, self.method.width, dtype)
+            return server.make(f"{self.name}.flow", build)
 
 
 class Learner:
@@ -175,12 +167,7 @@ class Learner:
 
     def __init__(self, half: AfFcl.Client, client: Client) -> None:
         self.half, self.method, self.client, self.model = half, half.method, client, client.model
-        name = features_of(client.model, half.method.tail)
-        assert name is not None
-        self.name, place = name, name.rpartition(".")[0]
-        self.layer = client.model.module.get_submodule(place)  # the first of h_b
-        begin = client.model.begin_of(place)[0]
-        self.own = slice(begin, begin + sum(p.numel() for p in self.layer.parameters()))
+        self.layer = FeatureLayer(client.model, half.method.tail)  # the first of h_b
         self.flow, self.last_flow = half.flow(client), None
         if half.last_flow is not None:
             self.last_flow = half.flow(client, last=True)
@@ -192,13 +179,9 @@ class Learner:
         for kind, optimizer in self.optimizers.items():
             vars(optimizer).update(half.moments.get(kind, {}))
 
-    def features(self, x: Tensor) -> Tensor:
-        """Return x_a [n, d] of a pass in evaluation mode, without a gradient."""
-        return self.model.inputs(x, self.model.parameters, self.model.buffers, [self.name])[self.name]
-
     def step_flow(self, x: Tensor, y: Tensor) -> None:
         """Descend L_g = -mean ln q(x_a | y) - k_last mean ln q(u | y_u), with u drawn from the last flow."""
-        loss = -as_flow(self.flow).encode(self.features(x), y)[1].mean()
+        loss = -as_flow(self.flow).encode(self.layer.features(x), y)[1].mean()
         if self.method.k_last and self.last_flow is not None and self.half.past is not None:
             drawn, labels, _ = draw(self.last_flow, self.half.past, len(y))
             loss = loss - self.method.k_last * as_flow(self.flow).encode(drawn, labels)[1].mean()
@@ -211,7 +194,7 @@ class Learner:
 
         As in evaluation, h_b has its running statistics and no dropout.
         """
-        method, model, last = self.method, self.model, self.half.last
+        method, last = self.method, self.half.last
         assert self.half.so_far is not None
         use_last = method.source == "last" and self.last_flow is not None and self.half.past is not None
         flow, known = (self.last_flow, self.half.past) if use_last else (self.flow, self.half.so_far)
@@ -219,23 +202,18 @@ class Learner:
         assert known is not None
         drawn, labels, code = draw(flow, known, len(y))
         with torch.no_grad():
-            codes, likelihood = as_flow(flow).encode(self.features(x), y)
+            codes, likelihood = as_flow(flow).encode(self.layer.features(x), y)
             usual = (likelihood / codes.shape[1]).exp().mean()
             at = code if method.density == "latent" else drawn
             weights = weights_of(at, labels, codes, y, usual, self.client.classes)
-        training = model.module.training
-        model.module.eval()
-        with replaced_input(self.layer, drawn):
-            logits = model.module(x[:1])
-            teacher = None if last is None else model.logits(x[:1], *last)
-        model.module.train(training)
+        logits = self.layer.logits_of(drawn, x)
+        teacher = None if last is None else self.layer.logits_of(drawn, x, last)
         fit = (weights * functional.cross_entropy(logits, labels, reduction="none")).mean()
         loss = ((1 - method.theta) * usual + method.theta) * fit
         if teacher is not None:
             loss = loss + method.k_out * method.k_kdlast * distillation_loss(teacher, logits, ROOT)
-        parts = torch.autograd.grad(method.k_flow * loss, [*self.layer.parameters()])
-        gradient = torch.cat([part.reshape(-1) for part in parts])
-        self.optimizers["layer"].step(model.parameters[self.own], gradient, self.client.lr)
+        gradient = self.layer.gradient_of(method.k_flow * loss)
+        self.optimizers["layer"].step(self.model.parameters[self.layer.own], gradient, self.client.lr)
 
     def step_model(self, x: Tensor, y: Tensor) -> Tensor:
         """Descend CE(x, y) + k_kdlast [k_feat mean (x_a - last x_a)^2 + k_out KD(last, model)]. Return the loss."""
@@ -244,30 +222,15 @@ class Learner:
             loss = self.client.loss(model(x), y)
         else:
             with self.client.rng_scope(self.half.name):
-                before = model.inputs(x, *last, [self.name, model.head[0]])
-            with recorded_inputs({self.layer: self.name}) as recorded:
-                logits = model.module(x)
-            teacher = functional.linear(before[model.head[0]], *(model.named(last[0])[name] for name in model.head))
-            kept = method.k_feat * functional.mse_loss(recorded[self.name][-1], before[self.name])
+                teacher, before = self.layer.under(x, last)
+            logits, features = self.layer.with_features(x)
+            kept = method.k_feat * functional.mse_loss(features, before)
             kept = kept + method.k_out * distillation_loss(teacher, logits, ROOT)
             loss = self.client.loss(logits, y) + method.k_kdlast * kept
         model.gradient.zero_()
         loss.backward()
         self.optimizers["model"].step(model.parameters, model.gradient, self.client.lr)
         return loss.detach()
-
-
-def features_of(model: FlatModel, tail: int) -> str | None:
-    """Return the weight's name of h_b's first layer, the input of which are the features. None if it is not linear."""
-    names = {name: layer for layer, name in name_layers(model.module).items()}
-    place = [*names].index(model.head[0]) - (tail - 1)
-    name = [*names][place] if place >= 0 else None
-    return name if name is not None and isinstance(names[name], nn.Linear) else None
-
-
-def in_dtype(build: partial[ConditionalFlow], dtype: torch.dtype) -> nn.Module:
-    """Return a new flow in the model's dtype."""
-    return build().to(dtype)
 
 
 def as_flow(network: FlatModel) -> ConditionalFlow:
@@ -306,13 +269,3 @@ def weights_of(at: Tensor, labels: Tensor, codes: Tensor, y: Tensor, usual: Tens
     mean, variance = mean[labels], variance[labels]
     density = (-(at - mean).square() / (2 * variance)).exp() / (2 * pi * variance).sqrt()
     return torch.where(members.sum(0)[labels] > 1, density.mean(1), usual)
-
-
-@contextmanager
-def replaced_input(layer: nn.Module, x: Tensor) -> Iterator[None]:
-    """Give a layer this input in place of its own, whatever the network is called with."""
-    hook = layer.register_forward_pre_hook(lambda module, inputs: (x,))
-    try:
-        yield
-    finally:
-        hook.remove()

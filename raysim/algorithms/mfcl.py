@@ -107,9 +107,8 @@ class Mfcl(Method):
             generator = client.make(f"{self.name}.generator", build, client.from_server(f"{self.name}.generator"))
             generator.module.eval()
             with client.rng_scope(self.name), torch.no_grad():
-                noise = torch.randn(
-                    client.rows(method.generated), method.latent, dtype=model.dtype, device=model.device
-                )
+                rows = client.rows(method.generated)
+                noise = torch.randn(rows, method.latent, dtype=model.dtype, device=model.device)
                 x = generator(noise)
                 frozen: Weights = client.from_server(self.name)
                 logits = model.logits(x, frozen.parameters, frozen.buffers)

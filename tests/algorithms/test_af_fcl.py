@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from raysim.algorithms.af_fcl import AfFcl, Learner, draw, features_of, weights_of
+from raysim.algorithms.af_fcl import AfFcl, Learner, draw, weights_of
 from raysim.algorithms.parts.conditional_flow import ConditionalFlow
 from raysim.algorithms.parts.distillation import distillation_loss
+from raysim.algorithms.parts.feature_layer import FeatureLayer
 from raysim.api import FlatModel
 from raysim.engine.compatibility import check_fit
 from raysim.federation.federation import build_federation
@@ -23,7 +24,7 @@ OFF = {"k_flow": 0.0, "k_kdlast": 0.0, "keep_moments": False}
 
 def flow(features=4, classes=3, width=5, seed=1):
     torch.manual_seed(seed)
-    return ConditionalFlow(features, classes, width).double()
+    return ConditionalFlow(features, classes, width, torch.float64)
 
 
 def numpy_flow(net, x, y):
@@ -265,7 +266,7 @@ def test_the_models_step_is_of_the_cross_entropy_and_both_distances(last):
 def test_features_enter_the_last_linear_layers():
     """With tail 2, those before the last hidden layer; with tail 1, those before the head."""
     model = FakeClient().model
-    assert [features_of(model, tail) for tail in (2, 1)] == ["2.weight", "4.weight"]
+    assert [FeatureLayer(model, tail).name for tail in (2, 1)] == ["2.weight", "4.weight"]
 
 
 def test_at_the_neutral_setting_it_is_fedavg_with_adam(tiny, simulate):

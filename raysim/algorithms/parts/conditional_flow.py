@@ -78,13 +78,15 @@ class ConditionalFlow(nn.Module):
         features: d, the length of a feature vector, at least 2.
         classes: the number of classes.
         width: the units of the networks.
+        dtype: of its parameters.
     """
 
-    def __init__(self, features: int, classes: int, width: int) -> None:
+    def __init__(self, features: int, classes: int, width: int, dtype: torch.dtype) -> None:
         super().__init__()
         orders = [torch.arange(features).flip(0)] * 2 + [torch.randperm(features) for _ in range(LAYERS - 2)]
         self.features, self.classes = features, classes
         self.layers = nn.ModuleList(Coupling(order.clone(), classes, width) for order in orders)
+        self.to(dtype)
 
     def encode(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the codes u [n, d] of features x [n, d] with labels y (int64 [n]), and ln q(x | y) [n]."""
