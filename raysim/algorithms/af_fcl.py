@@ -103,7 +103,8 @@ class AfFcl(Method):
 
         def start(self, client: Client, message: tuple[Sequence[int], Sequence[int]]) -> None:
             """Store the classes of earlier tasks, and all classes so far."""
-            self.past, self.so_far = (to_device(torch.tensor([*part]), client.model.device) for part in message)
+            past, so_far = (torch.tensor([*part], dtype=torch.int64) for part in message)
+            self.past, self.so_far = (to_device(part, client.model.device) for part in (past, so_far))
 
         def train(self, client: Client) -> Delta:
             """Take the three steps on every batch."""

@@ -172,18 +172,11 @@ class Client(Stateful):
         return as_input(self.shared.fetch_unlabelled(self.id, positions), self.model.dtype)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:
-        """Divide an epoch into batches, as slices.
-
-        BatchNorm cannot train on one sample. A model with BatchNorm therefore skips a last batch of one sample, unless
-        `single` is true.
-        """
+        """Divide an epoch into batches; see `cut_into_batches`. If `single`, a last batch of one sample counts, too."""
         return cut_into_batches(samples, self.shared.training.batch_size, self.model.normalises and not single)
 
     def rows(self, count: int) -> int:
-        """Return `count`, the number of samples that a method makes for one step, such as a generator's images.
-
-        `raysim check` makes do with fewer where it only counts bytes.
-        """
+        """Return `count`, the samples that a method makes for a step. `raysim check` makes fewer to count bytes."""
         return count if self.most_rows is None else min(count, self.most_rows)
 
     def record(self, name: str, value: Tensor | float) -> None:

@@ -25,11 +25,8 @@ from raysim.system.state import Stateful
 class Pacer(Protocol):
     """What a rehearsal of `raysim check` replaces `Server.steps` and `Server.rows` by."""
 
-    def __call__(self, count: int) -> Iterator[int]:
-        """Yield the first indices of a loop."""
-
-    def rows(self, count: int) -> int:
-        """Return how many of this many samples are made."""
+    def __call__(self, count: int) -> Iterator[int]: ...
+    def rows(self, count: int) -> int: ...
 
 
 class Server(Stateful):
@@ -196,10 +193,7 @@ class Server(Stateful):
                 self.records["server_steps"] = before + 1
 
     def rows(self, count: int) -> int:
-        """Return `count`, the number of samples that a method makes for one step, such as a generator's images.
-
-        `raysim check` makes do with fewer where it only counts bytes.
-        """
+        """Return `count`, the samples that a method makes for a step. `raysim check` makes fewer to count bytes."""
         return count if self.pacer is None else self.pacer.rows(count)
 
     def sample(self) -> list[int]:

@@ -57,7 +57,7 @@ class FeatureLayer:
     def under(self, x: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the same under other parameters [P] and float buffers [B]: in evaluation mode, without a gradient."""
         head = self.model.head
-        found = self.model.inputs(x, *weights, [self.name, head[0]])
+        found = self.model.inputs(x, weights[0], weights[1], [self.name, head[0]])
         named = self.model.named(weights[0])
         return functional.linear(found[head[0]], *(named[name] for name in head)), found[self.name]
 
@@ -72,7 +72,7 @@ class FeatureLayer:
         module = self.model.module
         with replaced_input(self.layer, features):
             if weights is not None:
-                return self.model.logits(x[:1], *weights)
+                return self.model.logits(x[:1], weights[0], weights[1])
             training = module.training
             module.eval()
             logits: Tensor = module(x[:1])
