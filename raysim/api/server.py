@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
-from raysim.api.networks import Build, Networks, load
+from raysim.api.networks import Build, Networks, Pacer, load
 from raysim.api.pictures import Picture, make_picture
 from raysim.config import Config
 from raysim.config.component_blocks import ChannelStatistics
@@ -20,13 +20,6 @@ from raysim.system import seeding
 from raysim.system.device import choose_device
 from raysim.system.errors import RunError
 from raysim.system.state import Stateful
-
-
-class Pacer(Protocol):
-    """What a rehearsal of `raysim check` replaces `Server.steps` and `Server.rows` by."""
-
-    def __call__(self, count: int) -> Iterator[int]: ...
-    def rows(self, count: int) -> int: ...
 
 
 class Server(Stateful):
