@@ -59,8 +59,8 @@ class Server(Stateful):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return self._federation.shape
+        """The shape of one sample, or of its features with model.cache."""
+        return self._federation.dataset.shape
 
     @property
     def classes(self) -> int:
@@ -176,8 +176,8 @@ class Server(Stateful):
     def steps(self, count: int) -> Iterator[int]:
         """Yield 0, 1, ... count - 1, the indices of the steps of a server half's loop. Loops may be nested.
 
-        A loop must not contain requests to clients. The steps of the innermost loops are the record `server_steps` of
-        the round. `raysim check` carries out a few steps of each loop, and estimates the seconds of the others.
+        A loop must not contain requests to clients. The record `server_steps` counts the steps of the innermost loops.
+        `raysim check` carries out at most two of each loop, and estimates the seconds of the others.
         """
         for index in (self.pacer or range)(count):
             before = self.records.get("server_steps", 0.0)
@@ -196,9 +196,7 @@ class Server(Stateful):
             WrongResult: the sampler returned something other than ids of present clients.
         """
         present, participation = self.present, self._config.participation
-        count = participation.count
-        if count is None:
-            count = max(1, round((participation.fraction or 1.0) * len(present)))
+        count = participation.count or max(1, round((participation.fraction or 1.0) * len(present)))
         if count >= len(present):
             return list(present)
         sampler = participation.sampler
