@@ -11,7 +11,7 @@ AT_LENGTH := tests/actors tests/cli tests/config tests/docs tests/launch
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint check format docs site wheel bits clean
+.PHONY: help install demo test test-all lint check format docs site wheel twins bits clean
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ site: $(INSTALLED) ## write the documentation as a site into site/, the gallery'
 
 wheel: $(INSTALLED) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+twins: $(INSTALLED) ## run methods beside references in plain torch, and write the table of docs/results/twins.md
+	PYTHONPATH=tools $(BIN)/python -m twins --page docs/results/twins.md
 
 bits: $(INSTALLED) ## does a bit of any run differ between BASE=COMMIT and this tree? ONLY=PATTERN and NO_RAY=1 run fewer
 	PYTHONPATH=tools $(BIN)/python -m bits $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(NO_RAY),--no-ray)

@@ -1,0 +1,23 @@
+"""Every method beside its reference in plain torch, in float64; the references are in tools/twins/."""
+
+from pathlib import Path
+
+import pytest
+from twins.__main__ import CLOSES, OPENS
+from twins.twins import TWINS
+
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "twins.md"
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
+def test_a_method_is_its_reference(twin, quiet_torch):
+    """1e-11: rounding adds up to some 1e-13; the server rounds sums to multiples of 2^-44, which is 6e-14."""
+    difference, plain = twin.compare()
+    assert difference < 1e-11
+    assert plain > 1e-3
+
+
+def test_the_page_has_every_twin():
+    text = PAGE.read_text(encoding="utf-8")
+    rows = [line.split(" | ")[0][2:] for line in text.split(OPENS)[1].split(CLOSES)[0].splitlines() if "e-" in line]
+    assert rows == [twin.name for twin in TWINS]
