@@ -12,6 +12,12 @@ GENERATORS = {
 
 _PROMPTS = {
     "fed_l2p": {"kind": "l2p", "pool": 3, "length": 2, "top": 2},
+    "fed_dualprompt": {"kind": "dual", "general_blocks": [0], "blocks": [1], "length": 2, "pool": 3},
+    "fed_coda_prompt": {"kind": "coda", "blocks": [0, 1], "pool": 8, "per_task": 2, "length": 2},
+    "fed_cprompt": {
+        **{"kind": "coda", "blocks": [0, 1], "pool": 8, "per_task": 2, "length": 2},
+        **{"attention": "softmax", "initial": "orthogonal"},
+    },
 }
 PROMPTED = {
     name: {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None, "prompts": prompts}

@@ -59,8 +59,8 @@ class Server(Stateful):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return self._federation.shape
+        """The shape of one sample, or of its features with model.cache."""
+        return self._federation.dataset.shape
 
     @property
     def classes(self) -> int:

@@ -110,7 +110,7 @@ class Model(NamedComponent):
 
     what = "model"
     weights: str | None = None
-    """The file of the initial state_dict, as torch.save writes it."""
+    """The file of the initial state_dict, as torch.save writes it, or in the format safetensors (.safetensors)."""
     prefix: str = ""
     """The start of the names of the parameters that the file has, such as "vit.", which its own names lack."""
     freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()
@@ -119,6 +119,8 @@ class Model(NamedComponent):
     """Adapters of linear and convolutional layers; null trains all weights. `weights` is the file without adapters."""
     local: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "*.bn1.*"')] = ()
     """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
+    cache: bool = False
+    """Whether what the frozen first layers return is computed once for each sample, kept in a file and trained on."""
 
 
 def _spell_out(value: object) -> object:

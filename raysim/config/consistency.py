@@ -84,6 +84,7 @@ def _rules(config: Config) -> Rules:
         in_step = "synchronous boundaries with scenario.online"
         yield scenario.jitter > 0, "scenario.boundaries.jittered.rounds", in_step
     yield from _rules_of_the_objective(config)
+    yield from _rules_of_the_cache(config)
     by_model = config.model.keys().get("normalize") is True and config.dataset.normalize != "none"
     yield by_model, "dataset.normalize", "none with model.normalize, which does it in the model"
     if isinstance(schedule, AsynchronousSchedule) and schedule.mixing == "models":
@@ -127,6 +128,19 @@ def _rules_of_the_objective(config: Config) -> Rules:
         yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
         yield config.evaluation.top_k > 1, "evaluation.top_k", f"1 {why}"
         yield config.evaluation.model != "global", "evaluation.model", f"global {why}"
+
+
+def _rules_of_the_cache(config: Config) -> Rules:
+    """Yield the rules of features that are computed once: every sample is known and always looks the same."""
+    cached, scenario, windows = config.model.cache, config.scenario, config.scenario.windows
+    drawn = "false with dataset.augment, whose samples change each time"
+    yield cached and bool(config.dataset.augment), "model.cache", drawn
+    moved = isinstance(scenario, DomainIncremental) and config.domains is None
+    yield cached and moved, "model.cache", "false with rotations or permutations, which change the samples of each task"
+    streamed = windows is not None and windows.stream is not None
+    yield cached and streamed, "model.cache", "false with a stream of your own, whose samples are not known before"
+    of_images = config.objective.has("in_image") or config.objective.has("positions")
+    yield cached and of_images, "model.cache", f"false with objective={config.objective.named}, which needs the samples"
 
 
 def _rules_without_task_ids(config: Config) -> Rules:

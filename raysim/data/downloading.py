@@ -24,6 +24,11 @@ def downloads_reported(report: Callable[[str], object]) -> Iterator[None]:
         _report.reset(token)
 
 
+def report_progress(text: str) -> None:
+    """Report the progress of other work on the data, in a context of `downloads_reported`."""
+    _report.get()(text)
+
+
 @contextmanager
 def staged_download(name: str, root: Path, below: str) -> Iterator[Path]:
     """Yield a temporary folder to download a dataset to. If nothing fails, its files move to the root.

@@ -17,6 +17,7 @@ from raysim.api.step import Step
 from raysim.config import Config
 from raysim.data.transforms import describe_tensor
 from raysim.models.flat import FlatModel, Weights
+from raysim.models.stages import names_left_out
 from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, WrongResult
 
@@ -198,9 +199,10 @@ def check_weights(half: Half, result: object, network: FlatModel) -> Weights | N
             isinstance(part, Tensor) and part.shape == like.shape
             for part, like in zip((result.parameters, result.buffers, result.integers), expected, strict=True)
         )
-        and result.frozen.keys() <= network.frozen.keys()
+        and result.frozen.keys() <= network.frozen.keys() - names_left_out(network.module)
         and all(value.shape == network.frozen[name].shape for name, value in result.frozen.items())
     ):
         return result
     allowed = f"Weights{describe(expected)} with frozen parameters of the model by name, or None for the model"
+    allowed += "; model.cache has only the features of some" * bool(names_left_out(network.module))
     raise wrong_result(half, "evaluated", result, allowed)

@@ -31,6 +31,7 @@ from raysim.evaluation.scoring import (
     mean_client_accuracies,
     summarise_clients,
 )
+from raysim.federation.features import cache_features
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
@@ -49,7 +50,7 @@ def load_parts(config: Config) -> tuple[Federation, FlatModel]:
     federation = build_federation(config)
     model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
     check_fit(config, model, federation.classes)
-    return federation, model
+    return cache_features(config, federation), model
 
 
 def simulate_here(

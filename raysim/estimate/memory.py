@@ -25,6 +25,7 @@ from raysim.federation.stream import Stream
 from raysim.memory import MemoryKind
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
+from raysim.models.freezing import frozen_bytes
 from raysim.models.graphs import MOST_GRAPHS
 from raysim.models.inputs import two_samples
 from raysim.system.capacity import MIB
@@ -67,6 +68,8 @@ class MemoryNeed:
 
     Attributes:
         data: the samples.
+        mapped: what the processes of a node have once, as pages of files: frozen weights, and features.
+        frozen: the frozen weights that each process has, which are in no file. They are also in `host`, `coordinator`.
         coordinator: what the coordinator holds.
         host: what each host holds.
         working: what hosts take more while they compute or evaluate, those that do so at a time.
@@ -80,6 +83,8 @@ class MemoryNeed:
     """
 
     data: int = 0
+    mapped: int = 0
+    frozen: int = 0
     coordinator: int = 0
     host: int = 0
     working: int = 0
@@ -97,17 +102,17 @@ class MemoryNeed:
     @property
     def alone(self) -> int:
         """The bytes of a run that is all in one process."""
-        return PROCESS_BYTES + self.host + self.working + self._of_clients + self.data + self.coordinator
+        return PROCESS_BYTES + self.host + self.working + self._of_clients + self.data + self.mapped + self.coordinator
 
     @property
     def driver(self) -> int:
         """The bytes that the driver's node takes more than another: the driver, its own data, the coordinator."""
-        return PROCESS_BYTES + self.process + self.data + self.coordinator
+        return PROCESS_BYTES + self.frozen + self.process + self.data + self.coordinator
 
     @property
     def node(self) -> int:
         """The bytes that a node takes on which there is no host yet."""
-        return SHARED_BYTES + self.forked * SERVER_BYTES + self.data
+        return SHARED_BYTES + self.forked * SERVER_BYTES + self.data + self.mapped
 
     def host_with(self, clients: Sequence[int]) -> int:
         """Return the bytes of one host with these clients, at work."""
@@ -163,7 +168,11 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     on_gpu = training + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(training, evaluating)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     second = None if federation.unlabelled is None else federation.unlabelled.split
-    data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, second) if part is not None)
+    parts = [part for part in (split.train, split.test, second) if part is not None]
+    data = sum(part.x.nbytes + part.y.nbytes for part in parts)
+    is_mapped = config.model.cache and config.resources.address is None
+    features = sum(part.x.nbytes for part in parts) if is_mapped else 0
+    in_file, frozen = frozen_bytes(model.module)
     terms = [sum(how != "by_client" for how in method.replies.values()) for method in methods.values()]
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
     keeps, takes = vectors_of(config.training.optimizer)
@@ -175,11 +184,13 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(
         processes_alone(config),
-        data=data,
-        coordinator=serving * vector + imported + serving_networks,
-        host=(2 + broadcasts) * vector + kept + imported + beside,
+        data=data - features,
+        mapped=in_file + features,
+        frozen=frozen,
+        coordinator=serving * vector + frozen + imported + serving_networks,
+        host=(2 + broadcasts) * vector + frozen + kept + imported + beside,
         working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
-        gpu=data + (2 + broadcasts + working) * vector + on_gpu + int(tables.max()) + beside,
+        gpu=data + in_file + frozen + (2 + broadcasts + working) * vector + on_gpu + int(tables.max()) + beside,
         server_gpu=serving_networks,
         clients=[
             int(own)

@@ -160,7 +160,7 @@ def _load_config(
     if changed.evaluation.model == "local":
         problem = "evaluation.model: found local, but a run's directory has the server's model alone"
         raise ConfigError(f"{problem}, allowed: global or global_per_client")
-    return run_config, load(changed, {"model.weights": str(directory / "model.pt")})
+    return run_config, load(changed, {"model.weights": str(directory / "model.pt"), "model.cache": False})
 
 
 def _check_held_out(run_config: Config, changed: Config) -> None:

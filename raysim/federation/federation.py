@@ -57,6 +57,8 @@ class Federation:
     unlabelled: Unlabelled | None = None
     """The samples without labels, if there are any: a second dataset, or a part of the training samples."""
     objective: Objective = CLASSIFICATION
+    raw_shape: tuple[int, ...] = ()
+    """The shape of a sample before features took its place (model.cache); empty if none did."""
 
     @cached_property
     def classes(self) -> int:
@@ -70,8 +72,8 @@ class Federation:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return self.dataset.shape
+        """The shape of one sample, also if the dataset has its features."""
+        return self.raw_shape or self.dataset.shape
 
     @property
     def vocabulary(self) -> Ids:

@@ -17,6 +17,7 @@ from raysim.estimate.memory import MemoryNeed, estimate_memory
 from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
 from raysim.evaluation.scoring import chunks_for
+from raysim.federation.features import FeaturePass
 from raysim.federation.federation import Federation, build_federation
 from raysim.launch.amounts import in_hours, in_milliseconds, in_units
 from raysim.models.building import check_model
@@ -54,9 +55,12 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     run = f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
     try:
         with torch_untouched():
-            federation = build_federation(config, download=False, pretend=True)
+            federation = raw = build_federation(config, download=False, pretend=True)
             model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
             check_fit(config, model, federation.classes)
+            making = FeaturePass(config, raw) if config.model.cache else None
+            if making is not None:
+                federation = making.pretended()
             make_callbacks(config, federation.protocols)
             need = estimate_memory(config, federation, model)
     except MissingData:
@@ -70,7 +74,7 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     sent = f"{in_units(model.weights().nbytes)} as sent" if sends_model(methods) else "never sent"
     about = "about " * _labels_missing(config, federation)
     rounds = f"{about * (config.scenario.windows is not None)}{federation.availability.rounds:,}"  # windows end by size
-    yield "data", _data(config, federation)
+    yield "data", _data(config, raw)
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
@@ -78,6 +82,8 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
         known, others = (sum(map(len, streams)) for streams in (federation.streams, federation.unlabelled.streams))
         yield "labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}"
+    if making is not None:
+        yield "cache", _cache(making)
     try:
         cost = foresee(config, federation, model)
     except RunError as error:
@@ -87,7 +93,7 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     yield "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates"
     yield from _work(cost, about)
     yield from _places(config, capacity, need, cluster)
-    yield from _time(config, federation, model, cost, capacity)
+    yield from _time(config, federation, model, cost, capacity, making)
 
 
 def check_run(
@@ -142,6 +148,13 @@ def _data(config: Config, federation: Federation) -> str:
 def _tasks(names: Sequence[str]) -> str:
     shown = names if len(names) <= SHOWN else [*names[: SHOWN - 2], "...", names[-1]]
     return f"{len(names)}: {'; '.join(shown)}"
+
+
+def _cache(making: FeaturePass) -> str:
+    """Return the size of the features, and whether a run computes them."""
+    size = f"{in_units(making.nbytes)} of features of {' x '.join(map(str, making.shape))} take the samples' place"
+    computed = making.to_compute
+    return f"{size}; those of {computed:,} samples are computed first" if computed else f"{size}, from files"
 
 
 def _work(cost: Cost, about: str) -> LabelledLines:
@@ -291,7 +304,14 @@ def _count(count: float, what: str) -> str:
     return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
 
 
-def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, capacity: Capacity) -> LabelledLines:
+def _time(
+    config: Config,
+    federation: Federation,
+    model: FlatModel,
+    cost: Cost,
+    capacity: Capacity,
+    making: FeaturePass | None,
+) -> LabelledLines:
     """Estimate the run's time from this machine's for a step, for the evaluation of a sample, and for rounds."""
     away = ["the data"] * bool(federation.dataset.missing) + ["the GPUs"] * _lacks_gpus(config, capacity)
     if away:
@@ -300,12 +320,13 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, 
     measured = pace(config, federation, model)
     in_rounds, at_ends = measured.seconds_of_server(cost)
     serving = in_rounds + at_ends
+    before = making.to_compute * making.seconds_per_sample() if making and making.to_compute else 0.0
     training = cost.steps * measured.step + cost.beginnings * measured.beginning
     evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
     step, sample = in_milliseconds(measured.step), in_milliseconds(measured.sample)
     each = f"{step} a step and {sample} a test sample, measured here"
     if config.resources.address is not None:
-        yield "time", f"about {in_hours(training + evaluating + serving)} of one core like this one: {each}"
+        yield "time", f"about {in_hours(training + evaluating + serving + before)} of one core like this one: {each}"
         yield from _serving(cost, in_rounds, at_ends, training + evaluating + serving)
         return
     place = placement.place(config, capacity)
@@ -316,9 +337,11 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, 
     chunks = len(chunks_for(model, federation))
     calls = cost.evaluations * min(testing, chunks) + sum(min(hosts, k) * many for k, many in cost.orders.items())
     rounds = cost.rounds * measured.round_on_ray + calls * measured.call
-    whole = training / busy + evaluating / cores + rounds + serving
-    alone = in_hours(training + evaluating + cost.rounds * measured.round + serving)
+    passing = before / max(1, int(capacity.cpus))
+    whole = training / busy + evaluating / cores + rounds + serving + passing
+    alone = in_hours(training + evaluating + cost.rounds * measured.round + serving + passing)
     also = f"{in_milliseconds(rounds / cost.rounds)} more a round"
+    also += f"; the features take {in_hours(passing)} of it" if passing else ""
     lasting = f"about {in_hours(whole)} plus startup, {_count(busy, 'host')} at a time"
     yield "time", f"{lasting}, or {alone} with --local: {each}; {also}"
     yield from _serving(cost, in_rounds, at_ends, whole)

@@ -11,6 +11,7 @@ from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.models.inputs import Ids, two_samples
 from raysim.models.layers import find_head
+from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights, read_weights
 from raysim.system import seeding
@@ -25,7 +26,8 @@ def build_model(
 
     If samples are ids below `vocabulary`, an unset model key `vocabulary` gets this number. If it is a tuple, samples
     are rows of a table, and an unset key `categories` gets these numbers. If a file of weights
-    (model.weights) is for other classes and `new_head` is true, the head keeps its initial weights.
+    (model.weights) is for other classes and `new_head` is true, the head keeps its initial weights. With `model.cache`
+    the module's inputs are features (see `begin_late`); `shape` is still that of the samples before.
 
     Raises:
         ConfigError: the model's function failed or did not return a module, or the file of weights does not fit.
@@ -69,7 +71,7 @@ def build_model(
     if spec.weights is not None:
         share_frozen(module, weights)
     freeze_statistics(module)
-    return module
+    return begin_late(module, two_samples(module, shape, vocabulary), name_model(config)) if spec.cache else module
 
 
 def check_model(
@@ -103,7 +105,7 @@ def check_model(
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
-    model.head, model.shape = find_head(model.module, x), tuple(shape)
+    model.head, model.shape = find_head(model.module, x), tuple(x.shape[1:])
     return model
 
 

@@ -58,7 +58,7 @@ class FlatModel:
         forward: the forward pass of a call: the module, or an equal pass such as a CUDA graph.
         head: the names of the weight and bias of the linear layer that makes the logits; empty if there is none.
         layout: the shapes of the parameters by name.
-        shape: the shape of one sample, once `check_model` has tried the model; empty before.
+        shape: the shape of one input, once `check_model` has tried the model; empty before.
         normalises: whether the module has BatchNorm.
 
     Raises:

@@ -102,3 +102,10 @@ def share_frozen(module: nn.Module, state: Mapping[str, Tensor]) -> None:
         found = state.get(in_file.get(name, name))
         if not parameter.requires_grad and found is not None and torch.equal(found, parameter):
             parameter.data = found
+
+
+def frozen_bytes(module: nn.Module) -> tuple[int, int]:
+    """Return the bytes of frozen parameters that are mapped from a file (see `share_frozen`), and of the others."""
+    frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+    mapped = sum(p.nbytes for p in frozen if not p.untyped_storage().resizable())  # only memory of torch's own can grow
+    return mapped, sum(p.nbytes for p in frozen) - mapped

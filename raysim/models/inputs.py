@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from raysim.models.stages import StagedNetwork
 from raysim.system.errors import ConfigError
 
 Ids = int | tuple[int, ...] | None
@@ -18,7 +19,12 @@ def as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def two_samples(module: nn.Module, shape: tuple[int, ...], vocabulary: Ids = None) -> Tensor:
-    """Return samples [2, *shape] to try a model on: zeros of its dtype, or the first and the last id."""
+    """Return samples [2, *shape] to try a model on: zeros of its dtype, or the first and the last id.
+
+    For a network that begins late, these are features of its `feature_shape`.
+    """
+    if isinstance(module, StagedNetwork) and module.begin:
+        shape, vocabulary = module.feature_shape, None
     if not isinstance(vocabulary, int):
         return torch.zeros(2, *shape, dtype=next((p.dtype for p in module.parameters() if p.requires_grad), None))
     return torch.stack([torch.full(shape, number, dtype=torch.int64) for number in (0, vocabulary - 1)])

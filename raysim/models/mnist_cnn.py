@@ -1,11 +1,15 @@
 """The 21,840-parameter CNN for 28 x 28 images that Fed-A-GEM's code trains (PyTorch's old MNIST example)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.models.stages import Stage, StagedNetwork
 
-class MnistCnn(nn.Module):
+
+class MnistCnn(StagedNetwork):
     """conv5x5(10) - pool - ReLU - conv5x5(20) - dropout - pool - ReLU - fc(50) - ReLU - dropout - fc(classes)."""
 
     def __init__(self, channels: int, classes: int) -> None:
@@ -17,13 +21,19 @@ class MnistCnn(nn.Module):
         self.dropout = nn.Dropout()
         self.fc2 = nn.Linear(50, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of images [B, channels, 28, 28]."""
-        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
-        x = functional.relu(functional.max_pool2d(self.dropout2d(self.conv2(x)), 2))
-        x = self.dropout(functional.relu(self.fc1(torch.flatten(x, 1))))
-        logits: Tensor = self.fc2(x)
-        return logits
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages, which begin before each layer and before the dropouts, and the last one with a dropout."""
+        return [
+            Stage(lambda x: functional.relu(functional.max_pool2d(self.conv1(x), 2)), (self.conv1,)),
+            Stage(self.conv2, (self.conv2,)),
+            Stage(self._flatten, (self.dropout2d,)),
+            Stage(lambda x: functional.relu(self.fc1(x)), (self.fc1,)),
+            Stage(lambda x: self.fc2(self.dropout(x)), (self.dropout, self.fc2)),
+        ]
+
+    def _flatten(self, x: Tensor) -> Tensor:
+        """Return the inputs [B, 320] of the first linear layer."""
+        return torch.flatten(functional.relu(functional.max_pool2d(self.dropout2d(x), 2)), 1)
 
 
 def mnist_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:

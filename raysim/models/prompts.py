@@ -117,8 +117,10 @@ class Prompts(nn.Module):
     Attributes:
         query: the queries [B, W] of the last pass in training mode, for a method's penalty.
         chosen: the entries [B, top] that the pass chose from the pool, the nearest first.
+        first_block: the first block that prompts reach, from 0.
     """
 
+    first_block = 0
     query: Tensor
     chosen: Tensor
 
@@ -190,6 +192,7 @@ class DualPrompts(Pool):
     def __init__(self, keys: DualKeys, width: int) -> None:
         super().__init__(keys.pool, width)
         self._general_blocks, self._blocks = keys.general_blocks, keys.blocks
+        self.first_block = min((*keys.general_blocks, *keys.blocks), default=0)
         general = torch.empty(len(keys.general_blocks), 2, keys.general_length, width)
         self.general = nn.Parameter(general.uniform_(-1, 1))
         entries = torch.empty(len(keys.blocks), 2, keys.pool, keys.length, width)
@@ -234,6 +237,7 @@ class CodaPrompts(Prompts):
     def __init__(self, keys: CodaKeys, width: int) -> None:
         super().__init__()
         self._blocks, self._per_task, self._softmax = keys.blocks, keys.per_task, keys.attention == "softmax"
+        self.first_block = min(keys.blocks, default=0)
         drawn = keys.pool if keys.initial == "orthogonal" else keys.per_task
 
         def draw(*shape: int) -> nn.ParameterList:
@@ -255,13 +259,13 @@ class CodaPrompts(Prompts):
         """Return the first component that a task trains, and the one after the last.
 
         Raises:
-            ConfigError: earlier tasks use all components.
+            ConfigError: the pool has fewer.
         """
-        start = task * self._per_task
-        if start >= len(self.used):
-            problem = f"found {len(self.used)}, allowed for task {task + 1}: at least {start + self._per_task}"
+        start, stop = task * self._per_task, (task + 1) * self._per_task
+        if stop > len(self.used):
+            problem = f"found {len(self.used)}, allowed for task {task + 1}: at least {stop}"
             raise ConfigError(f"model.prompts.pool: {problem}, per_task ({self._per_task}) for each task")
-        return start, min(start + self._per_task, len(self.used))
+        return start, stop
 
     def at_task(self, task: int | None, so_far: int) -> None:
         """Use the components of the tasks up to this one, and train those of this one.

@@ -1,8 +1,12 @@
 """ResNet-18 for small images: He et al., CVPR 2016, arXiv 1512.03385, with a stem for CIFAR-sized images."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from raysim.models.stages import Stage, StagedNetwork
 
 
 class BasicBlock(nn.Module):
@@ -26,7 +30,7 @@ class BasicBlock(nn.Module):
         return functional.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 
 
-class ResNet18(nn.Module):
+class ResNet18(StagedNetwork):
     """A 3x3 stem of stride 1 without pooling, four stages of two blocks, global average pooling, a linear head."""
 
     def __init__(self, channels: int, classes: int) -> None:
@@ -39,12 +43,15 @@ class ResNet18(nn.Module):
         self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
         self.linear = nn.Linear(512, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, classes] of images [B, channels, H, W]."""
-        x = functional.relu(self.bn1(self.conv1(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        logits: Tensor = self.linear(torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1))
-        return logits
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages: the stem, the four stages of blocks, the average and the head."""
+        layers = (self.layer1, self.layer2, self.layer3, self.layer4)
+        return [
+            Stage(lambda x: functional.relu(self.bn1(self.conv1(x))), (self.conv1, self.bn1)),
+            *(Stage(layer, (layer,)) for layer in layers),
+            Stage(lambda x: torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1), ()),
+            Stage(self.linear, (self.linear,)),
+        ]
 
 
 def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:

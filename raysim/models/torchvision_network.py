@@ -28,7 +28,10 @@ class _Preparation:
         self._moments = torch.tensor([MEAN, STD])[..., None, None] if normalize else None
 
     def __call__(self, network: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-        (x,) = inputs
+        return self.prepare(inputs[0])
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Return images [B, 3, H, W] for images [B, 1 or 3, H, W]."""
         x = x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
         if self._size is not None and x.shape[2:] != (self._size, self._size):
             x = functional.interpolate(x, (self._size, self._size), mode="bilinear", antialias=True)
@@ -69,5 +72,7 @@ def torchvision_network(
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise ConfigError(f"model torchvision: found samples of shape {shape}, allowed: images, grey or RGB")
     network: nn.Module = models.get_model(architecture, weights=None, num_classes=classes)
-    network.register_forward_pre_hook(_Preparation(input_size, normalize))
+    preparation = _Preparation(input_size, normalize)
+    network.register_forward_pre_hook(preparation)
+    vars(network)["prepare"] = preparation.prepare  # for a pass that begins late (raysim.models.stages)
     return network

@@ -4,6 +4,7 @@ Tensors have timm's names, so that its files of weights fit. Attention is writte
 can access the inputs and gradients of each.
 """
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from raysim.config.block import Allowed
 from raysim.models.prompts import CodaKeys, DualKeys, Filled, L2PKeys, Prefixes, Prompts, make_prompts
+from raysim.models.stages import Stage, StagedNetwork
 from raysim.system.errors import ConfigError
 
 EPSILON = 1e-6  # of LayerNorm, as in the published weights; torch's own is 1e-5
@@ -85,7 +87,7 @@ class PatchEmbedding(nn.Module):
         return patches
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(StagedNetwork):
     """Patches, a class token and position codes - blocks - norm - the class token - linear.
 
     Args:
@@ -140,29 +142,52 @@ class VisionTransformer(nn.Module):
             parameter.requires_grad_(name.startswith("head."))
         self.prompts = prompts
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits [B, outputs] of images [B, channels, H, W]."""
-        logits: Tensor = self.head(self.features(x))
-        return logits
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages: patches, each block, the norm and the head. With prompts, the query is before them.
+
+        What lies before the first prompts is one stage with the query's pass. It returns the query as the first token.
+        """
+        embedding, head = (self.cls_token, self.pos_embed, self.patch_embed), Stage(self.head, (self.head,))
+        prompts, trunk = self.prompts, (self.blocks, self.norm)
+        if prompts is None:
+            blocks = [Stage(block, (block,)) for block in self.blocks]
+            return [Stage(self._embed, embedding), *blocks, Stage(self._class_token, (self.norm,)), head]
+        prompted = Stage(lambda x: self._prompt(prompts, x), (*embedding, *trunk, prompts))
+        return [Stage(lambda x: self._query(prompts, x), (*embedding, *trunk)), prompted, head]
 
     def features(self, x: Tensor) -> Tensor:
         """Return the head's inputs [B, W]: the class token's output, or the mean of the tokens that prompts name."""
-        patches = self._embed(x)
-        class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
-        plain = torch.cat([class_token, patches], 1)
-        if self.prompts is None:
-            return self._run(plain, {})[:, 0]
-        with torch.no_grad():
-            query = self._run(plain, {})[:, 0]
-        filled = self.prompts(query)
-        return self._run(self._prompted(filled, plain), filled.prefixes)[:, slice(*filled.averaged)].mean(1)
+        for stage in self.stages()[self.begin : -1]:
+            x = stage.run(x)
+        return x
 
     def _embed(self, x: Tensor) -> Tensor:
-        """Return the patches [B, N, W] with their position codes."""
+        """Return the class token and the patches [B, 1 + N, W] with their position codes."""
         if self._size is not None and x.shape[2:] != self._size:
             x = functional.interpolate(x, self._size, mode="bilinear", antialias=True)
         patches: Tensor = self.patch_embed(x)
-        return patches + self.pos_embed[:, 1:]
+        class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
+        return torch.cat([class_token, patches + self.pos_embed[:, 1:]], 1)
+
+    def _class_token(self, x: Tensor) -> Tensor:
+        """Return the class token [B, W] of the blocks' normalized outputs [B, L, W]."""
+        y: Tensor = self.norm(x)[:, 0]
+        return y
+
+    def _query(self, prompts: Prompts, x: Tensor) -> Tensor:
+        """Return the queries, and the tokens [B, 2 + N, W] in front of the first block with prompts."""
+        tokens = self._embed(x)
+        with torch.no_grad():
+            query = self._run(tokens, {})[:, :1]
+        for block in self.blocks[: prompts.first_block]:
+            tokens = block(tokens)
+        return torch.cat([query, tokens], 1)
+
+    def _prompt(self, prompts: Prompts, x: Tensor) -> Tensor:
+        """Return the head's inputs [B, W] of what `_query` returns."""
+        filled = prompts(x[:, 0].detach())
+        y = self._run(self._prompted(filled, x[:, 1:]), filled.prefixes, prompts.first_block)
+        return y[:, slice(*filled.averaged)].mean(1)
 
     def _prompted(self, filled: Filled, plain: Tensor) -> Tensor:
         """Return the tokens [B, L, W] with the prompts, if any, after the class token."""
@@ -173,9 +198,9 @@ class VisionTransformer(nn.Module):
         front = torch.cat([class_token, filled.tokens], 1) + torch.cat(codes[::-1] if filled.shifted else codes)
         return torch.cat([front, plain[:, 1:]], 1)
 
-    def _run(self, x: Tensor, prefixes: Prefixes) -> Tensor:
-        """Return the normalized outputs [B, L, W] of the blocks."""
-        for number, block in enumerate(self.blocks):
+    def _run(self, x: Tensor, prefixes: Prefixes, first: int = 0) -> Tensor:
+        """Return the normalized outputs [B, L, W] of the blocks, from the first of these on."""
+        for number, block in enumerate(self.blocks[first:], first):
             x = block(x, prefixes.get(number))
         y: Tensor = self.norm(x)
         return y

@@ -1,6 +1,6 @@
 """The determinism law: the same config and seed give the same bits, however the clients are spread over processes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,13 +52,15 @@ RUNS: dict[str, dict[str, Any]] = {
     "icarl, gpm and fot": DRAWING | {"methods": {"icarl": {}, "gpm": {}, "fot": {}}},
     "a user-defined package": OWN
     | {"dataset": OWN["dataset"] | {"train_samples": 200}, "methods": {"er": {}}, "training.rounds_per_task": 3},
+    "features": {"model": {"name": "mlp", "hidden": [12, 6], "dropout": 0.3, "freeze": ["1.*"], "cache": True}}
+    | {"methods": {"der": {}}},
     "dann": DRAWING | {"methods": {"dann": {}}},
     "auxiliary networks": DRAWING | {"methods": {"beside:Adversarial": {}, "beside:Flow": {}}},
     "glfc": DRAWING | {"methods": {"glfc": {}}},
     "target": DRAWING | IMAGES | {"methods": {"target": GENERATES | {"z": 2}}},
     "lander": DRAWING | IMAGES | {"methods": {"lander": GENERATES | {"hidden": 2, "dimension": 5}}},
     "mfcl": DRAWING | IMAGES | {"methods": {"mfcl": {"generated": 2, "steps": 2, "latent": 3, "width": 2}}},
-    "fed_l2p": IMAGES | {"model": PROMPTED["fed_l2p"], "methods": {"fed_l2p": {}}},
+    **{name: IMAGES | {"model": model, "methods": {name: {}}} for name, model in PROMPTED.items()},
     "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
 }
 ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
@@ -74,6 +76,14 @@ PLACES = {1: [[0], [1], [2], [3]], 2: [[0, 2], [1, 3]], "auto": [[0, 3], [1], [2
 
 Facts = Callable[[raysim.Result], Mapping[str, Any]]
 Here = Callable[[str], Mapping[str, Any]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The folder of features that are computed once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAYSIM_DATA", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +127,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("cfed, ewc, fedcurv, lwf and nccl", TWO_EACH, id="cfed-two"),
         pytest.param("icarl, gpm and fot", AUTO, id="icarl-auto"),
         pytest.param("a user-defined package", TWO_EACH, id="own-two"),
+        pytest.param("features", AUTO, id="features-auto"),
         pytest.param("dann", ONE_EACH, id="dann-one", marks=SOAK),
         pytest.param("auxiliary networks", ONE_EACH, id="networks-one"),
         pytest.param("auxiliary networks", TWO_EACH, id="networks-two", marks=SOAK),
@@ -125,7 +136,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("target", TWO_EACH, id="target-two", marks=SOAK),
         pytest.param("lander", TWO_EACH, id="lander-two", marks=SOAK),
         pytest.param("mfcl", AUTO, id="mfcl-auto", marks=SOAK),
-        pytest.param("fed_l2p", TWO_EACH, id="fed_l2p-two", marks=SOAK),
+        *(pytest.param(name, TWO_EACH, id=f"{name}-two", marks=SOAK) for name in PROMPTED),
         pytest.param("fedcil", TWO_EACH, id="fedcil-two"),
     ],
 )

@@ -1,6 +1,7 @@
 """How many vectors of the model's length a host takes while it carries out an order, against what torch allocates."""
 
 import pytest
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 from raysim import config as configs
@@ -9,6 +10,8 @@ from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.memory import estimate_memory
 from raysim.federation.federation import build_federation
+from raysim.models.building import build_model
+from raysim.models.flat import FlatModel
 
 WIDE = {
     "name": "wide",
@@ -65,3 +68,28 @@ def test_a_host_at_work_takes_the_vectors_estimated(optimizer, methods, vectors)
     # of the first, methods' own vectors would be a part; the profiler has been seen to miss some of one order's
     assert vectors <= max(runner.peaks[1:]) / vector < vectors + 0.6
     assert estimate_memory(config, federation, simulation.model).working // vector == vectors + 1
+
+
+def test_frozen_weights_of_a_file_count_once_for_a_node(tmp_path):
+    """A layer of 64 x 4096 and 4096 frozen numbers, 1,064,960 bytes: mapped from a file, or drawn by each process.
+
+    The adapter's numbers and the head's are trained. What hosts and the coordinator hold besides is the same.
+    """
+    model = {"name": "mlp", "hidden": [4096], "adapters": {"rank": 1, "where": ["1"]}}
+    drawn = configs.load({**WIDE, "model": model})
+    federation = build_federation(drawn)
+    torch.save(
+        build_model(configs.load({**WIDE, "model": model | {"adapters": None}}), (1, 8, 8), 10).state_dict(),
+        tmp_path / "w.pt",
+    )
+    needs = []
+    for weights in (None, str(tmp_path / "w.pt")):
+        config = configs.load(drawn, {"model.weights": weights})
+        needs.append(estimate_memory(config, federation, FlatModel(build_model(config, (1, 8, 8), 10))))
+    everywhere, once = needs
+    frozen = 4 * (64 * 4096 + 4096)
+    assert (everywhere.frozen, everywhere.mapped, once.frozen, once.mapped) == (frozen, 0, 0, frozen)
+    assert everywhere.host - once.host == everywhere.coordinator - once.coordinator == frozen
+    assert everywhere.driver - once.driver == 2 * frozen  # of its own model, and of the coordinator's
+    assert once.node - everywhere.node == frozen
+    assert everywhere.alone - once.alone == frozen  # two models in one process, and one file

@@ -22,6 +22,11 @@ LANDER: Keys = {
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
 
+DUAL: Keys = {"kind": "dual", "general_blocks": [0], "blocks": [1], "length": 2, "pool": 3}
+CODA: Keys = {"kind": "coda", "blocks": [0, 1], "pool": 6, "per_task": 2, "length": 2}
+CPROMPT: Keys = {**CODA, "attention": "softmax", "initial": "orthogonal"}
+
+
 def prompted(prompts: Keys) -> Keys:
     """Return a small transformer with prompts, on images."""
     model = {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None, "prompts": prompts}
@@ -143,6 +148,13 @@ ALONE = {
         }
     ),
     "fed_l2p": Run({**alone("fed_l2p", pull=0.5), **classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2})}),
+    "fed_dualprompt": Run({**alone("fed_dualprompt", pull=0.5), **classes(3), **prompted(DUAL)}),
+    "fed_coda_prompt": Run({**alone("fed_coda_prompt", mu=0.5, expand=True), **classes(3), **prompted(CODA)}),
+    "fed_coda_prompt, given components": Run(
+        {**alone("fed_coda_prompt", expand=False), **classes(3), **prompted({**CODA, "initial": "orthogonal"})}
+    ),
+    "fed_cprompt": Run({**alone("fed_cprompt", near=3.0, far=1.0, margin=0.5), **classes(3), **prompted(CPROMPT)}),
+    "fed_cprompt, means": Run({**alone("fed_cprompt", near=3.0, reduction="mean"), **THREE, **prompted(CPROMPT)}),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
@@ -179,6 +191,15 @@ TOGETHER = {
     "mfcl + fed_a_gem": Run({**classes(3), **IMAGES, "methods": {"mfcl": SMALL_MFCL | {"w_bn": 0.0}, "fed_a_gem": {}}}),
     "fed_l2p + fed_a_gem": Run(
         {**classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2}), "methods": {"fed_l2p": {}, "fed_a_gem": {}}}
+    ),
+    "fed_dualprompt + fed_a_gem": Run(
+        {**classes(3), **prompted(DUAL), "methods": {"fed_dualprompt": {}, "fed_a_gem": {"sample_size": 4}}}
+    ),
+    "fed_cprompt + fed_a_gem": Run(
+        {**classes(3), **prompted(CPROMPT), "methods": {"fed_cprompt": {"near": 2.0}, "fed_a_gem": {"sample_size": 4}}}
+    ),
+    "fed_coda_prompt after fedavgm": Run(
+        {**classes(3), **prompted(CODA), "methods": {"fedavgm": {}, "fed_coda_prompt": {}}}
     ),
     "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),

@@ -78,6 +78,10 @@ FROZEN = {
     ),
     "vit, lora": Run({"model": {**VIT, "adapters": {"rank": 2, "where": ["qkv", "fc1"]}}, **alone("fedprox")}),
     "vit": Run({"model": {**VIT, "input_size": None}}),
+    "features": Run(
+        {"model": {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True}, "dataset.root": DATA}
+        | {**classes(3), **alone("er")}
+    ),
     "l2p": Run(
         {"model": {**VIT, "prompts": {"kind": "l2p", "pool": 3, "length": 2, "top": 2, "average": "prompts"}}}
         | {**classes(3), "training.logits": "task", "model.prompts.faithful_positions": True}

@@ -1,0 +1,187 @@
+"""Features in place of samples: runs with them and without, their files, and what needs the samples."""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import raysim
+from raysim.config import Config, load
+from raysim.data.mapped import MappedSplit, write_rows
+from raysim.engine.simulation import load_parts
+from raysim.estimate.memory import estimate_memory
+from raysim.evaluation.evaluate import evaluate
+from raysim.federation import features
+from raysim.federation.features import CHUNK, FeaturePass
+from raysim.federation.federation import build_federation
+from raysim.launch.check import check_run
+from raysim.system.capacity import Capacity
+from raysim.system.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("quiet_torch", "folder")
+
+VIT = {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 3, "input_size": None}
+SAMPLES, TESTS = 2 * CHUNK + 5, 9
+RUN = {
+    "name": "features",
+    "dataset": {"name": "synthetic", "classes": 4, "shape": [1, 6, 6], "train": SAMPLES, "test": TESTS},
+    "scenario": {"kind": "class_incremental", "tasks": 2},
+    "clients": {"count": 3},
+    "model": {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True},
+    "training": {"rounds_per_task": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
+    "logging": {"tensorboard": False},
+}
+BY_COLOUR = {"dataset.normalize": {"mean": [0.5], "std": [0.25]}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the features."""
+    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
+    return tmp_path / "features"
+
+
+def made(**overrides: object) -> Config:
+    return load(RUN, {key.replace("__", "."): value for key, value in overrides.items()})
+
+
+def features_of(config: Config) -> list[np.ndarray]:
+    dataset = FeaturePass(config, build_federation(config)).carry_out().dataset
+    return [dataset.train.x.copy(), dataset.test.x.copy()]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"methods": {"er": {}}, **BY_COLOUR},
+        {"model": {**VIT, "prompts": {"kind": "l2p", "pool": 3, "top": 2, "length": 1}}, "evaluation.model": "local"},
+        {"model": {"name": "mlp", "hidden": [5, 4], "freeze": ["1.*"]}, "methods": {"cfed": {}}}
+        | {"dataset.unlabelled": {"name": "synthetic", "classes": 4, "shape": [1, 6, 6], "train": 7, "test": 2}},
+    ],
+    ids=["adapters", "prompts", "unlabelled"],
+)
+def test_a_run_with_features_is_the_run_without(more: dict[str, Any], tmp_path: Path) -> None:
+    """Up to the last bits: the same operations, but in chunks of another size."""
+    done = [
+        raysim.run(RUN, {**more, "model.cache": cache}, out=tmp_path / str(cache), local=True)
+        for cache in (False, True)
+    ]
+    plain, cached = (torch.load(run.directory / "model.pt", weights_only=True) for run in done)
+    assert [*plain] == [*cached]
+    assert all(torch.allclose(plain[name], cached[name], rtol=1e-5, atol=1e-5) for name in plain)
+    assert done[0].evaluation == done[1].evaluation
+    assert (done[0].bytes_up, done[0].updates) == (done[1].bytes_up, done[1].updates)
+    if "model" in more:  # model.pt is the whole model, for images
+        evaluated = evaluate(done[1].directory, {"evaluation.model": "global"}).evaluation["class_il"]["accuracy"]
+        assert more.get("evaluation.model") or evaluated == done[1].evaluation["class_il"]["accuracy"][-1]
+
+
+def test_bits_depend_on_no_place(simulate: Callable[..., Any]) -> None:
+    config = made(methods={"er": {}})
+    federation, _ = load_parts(config)
+    one = simulate(config, federation)
+    assert simulate(config, federation, [[0, 2], [1]]).sha256 == one.sha256
+    assert simulate(config, pickle.loads(pickle.dumps(federation))).sha256 == one.sha256
+
+
+def test_features_depend_neither_on_neighbours_nor_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples in reverse order are at other places of other chunks, next to others."""
+    config = made()
+    whole = build_federation(config)
+    expected, _ = features_of(config)
+    assert expected.shape == (SAMPLES, 5, 8)  # 4 patches and the class token
+    reverse = replace(whole, dataset=replace(whole.dataset, train=whole.dataset.train.take(np.arange(SAMPLES)[::-1])))
+    monkeypatch.setattr(features, "this_machine", lambda: Capacity(3, 0, None))
+    assert np.array_equal(FeaturePass(config, reverse).carry_out().dataset.train.x, expected[::-1])
+
+
+def test_a_file_is_computed_once_and_named_by_what_it_depends_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = features_of(made())
+    files = {*folder.iterdir()}
+    assert len(files) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "write_rows", lambda *_: pytest.fail("it is there"))
+        again = features_of(made(methods={"er": {}}, model__adapters__rank=1))  # the same up to the adapted block
+        assert all(map(np.array_equal, first, again))
+    for more in ({"seed": 1}, {"dataset__normalize": BY_COLOUR["dataset.normalize"]}, {"model__heads": 1}):
+        features_of(made(**more))
+        assert len({*folder.iterdir()} - files) == 2
+        files = {*folder.iterdir()}
+    features_of(made(dataset__train=SAMPLES + 1))  # the tests are others, too: they are drawn after
+    assert len(files) == 8
+
+
+def test_a_pass_that_is_cut_off_leaves_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is not whole is replaced."""
+
+    def cut_off(rows: Any) -> Any:
+        yield next(rows)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "write_rows", lambda path, shape, rows: write_rows(path, shape, cut_off(rows)))
+        with pytest.raises(KeyboardInterrupt):
+            features_of(made())
+    assert [*folder.iterdir()] == []
+    expected = features_of(made())
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-4])
+    assert all(map(np.array_equal, features_of(made()), expected))
+
+
+def test_processes_of_this_machine_map_the_file_and_other_nodes_get_its_content() -> None:
+    here, _ = load_parts(made())
+    away, _ = load_parts(made(resources__address="auto"))
+    assert isinstance(here.dataset.train, MappedSplit)
+    assert not isinstance(away.dataset.train, MappedSplit)
+    numbers = here.dataset.train.x.nbytes + here.dataset.test.x.nbytes
+    assert len(pickle.dumps(here)) < len(pickle.dumps(away)) - numbers + 200  # the files' names
+    assert np.array_equal(pickle.loads(pickle.dumps(here)).dataset.train.x, away.dataset.train.x)
+
+
+def test_the_check_says_their_size_and_computes_none(folder: Path) -> None:
+    """5 x 8 float32 for each of 46 samples are 7,360 bytes; they are mapped, so the node has them once."""
+    lines = check_run(made())
+    cache = "7.2 KiB of features of 5 x 8 take the samples' place"
+    assert lines["cache"] == f"{cache}; those of {SAMPLES + TESTS} samples are computed first"
+    assert "1 x 6 x 6" in lines["data"]
+    assert "the features take" in lines["time"]
+    assert not folder.exists()
+    federation, model = load_parts(made())
+    assert check_run(made())["cache"] == f"{cache}, from files"
+    assert "features" not in check_run(made())["time"]
+    need = estimate_memory(made(), federation, model)
+    assert (need.mapped, need.data) == (7360, 8 * 46)  # and labels
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"dataset.augment": ["flip"]}, "false with dataset.augment, whose samples change each time"),
+        ({"scenario": {"kind": "domain_incremental", "tasks": 2}}, "false with rotations or permutations, "),
+        (
+            {"methods": {"mfcl": {}}},
+            r"methods.mfcl: generates images, but .* shape \(5, 8\), .*; or model.cache=false$",
+        ),
+        ({"model": {**VIT, "cache": True}}, "model.cache: found true for vit, which trains its first layer, allowed: "),
+    ],
+)
+def test_what_needs_the_samples_is_refused(more: dict[str, Any], words: str, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_parts(load(RUN, more))
+    assert "\n" not in str(caught.value)
+    assert not folder.exists()
+
+
+def test_a_folder_without_room_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raysim.data.mapped.shutil.disk_usage", lambda path: type("", (), {"free": 2**20}))
+    monkeypatch.setattr(features, "is_whole", lambda path, shape: False)
+    with pytest.raises(
+        ConfigError, match=r"^model.cache: .*npy cannot be written: it would have 2 MiB, but there is r"
+    ):
+        load_parts(made(dataset__train=13_200))
