@@ -1,1 +1,1 @@
-"""Methods of raysim beside references in plain torch: whole federated runs in float64."""
+"""methods of raysim against references in plain torch: whole federated runs in float64."""
