@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generators import PROMPTED
+from generators import ADAPTED, PROMPTED
 
 from raysim.config import Config, load
 from raysim.config.lookup import table
@@ -28,9 +28,13 @@ BASE = {
 }
 NO_CLASSES = "needs classes, because it distills their logits"
 NO_HEAD = "found no head in model.name=tiny_yolo, allowed: a model that returns the output of its last layer"
-REFUSED = dict.fromkeys(
-    ("lwf", "flwf", "cfed", "icarl", "glfc", "target", "lander", "mfcl", "fedcil", "af_fcl"), NO_CLASSES
-) | {"dann": NO_HEAD, **dict.fromkeys(PROMPTED, "found no (prompts|head) in")}
+REFUSED = dict.fromkeys(("lwf", "flwf", "cfed", "icarl", "glfc", "target", "lander", "mfcl", "fedcil"), NO_CLASSES) | {
+    "dann": NO_HEAD,
+    **dict.fromkeys(PROMPTED, "found no (prompts|head) in"),
+    **dict.fromkeys(ADAPTED, "found no (adapters|head) in"),
+    "pilora": NO_CLASSES,
+    "af_fcl": NO_CLASSES,
+}
 
 
 def config_of(**overrides: object) -> Config:
