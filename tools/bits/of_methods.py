@@ -234,6 +234,7 @@ TOGETHER = {
         {**classes(3), **prompted(CODA), "methods": {"fedavgm": {}, "fed_coda_prompt": {}}}
     ),
     "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
+    "af_fcl + fedavgm": Run({**classes(3), "methods": {"af_fcl": {"width": 3}, "fedavgm": {}}}),
     "lora + fed_a_gem": Run({**classes(3), **ADAPTED, "methods": {"lora": {}, "fed_a_gem": {"sample_size": 4}}}),
     "ffa_lora + fedprox": Run({**classes(3), **ADAPTED, "methods": {"ffa_lora": {}, "fedprox": {}}}),
     "lorm + er": Run({**classes(3), **ADAPTED, "methods": {"lorm": {}, "er": {}}}),
