@@ -12,15 +12,25 @@ GENERATORS = {
 
 _PROMPTS = {
     "fed_l2p": {"kind": "l2p", "pool": 3, "length": 2, "top": 2},
+    "fed_dualprompt": {"kind": "dual", "general_blocks": [0], "blocks": [1], "length": 2, "pool": 3},
+    "fed_coda_prompt": {"kind": "coda", "blocks": [0, 1], "pool": 8, "per_task": 2, "length": 2},
+    "fed_cprompt": {
+        **{"kind": "coda", "blocks": [0, 1], "pool": 8, "per_task": 2, "length": 2},
+        **{"attention": "softmax", "initial": "orthogonal"},
+    },
 }
 PROMPTED = {
     name: {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None, "prompts": prompts}
     for name, prompts in _PROMPTS.items()
 }
 """By method: the model that has its prompts."""
+_LORA = {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}
+ADAPTED = dict.fromkeys(("lora", "ffa_lora", "lorm", "pilora"), _LORA)
+"""By method: a model with adapters."""
+MODELS = PROMPTED | ADAPTED
 
 
 def images_for(name: str) -> dict[str, object]:
     """The overrides of synthetic data and of the model that a method needs; most need none."""
-    images = {"dataset__shape": [1, 8, 8]}
-    return images | {"model": PROMPTED[name]} if name in PROMPTED else images if name in GENERATORS else {}
+    images = {"dataset__shape": [1, 8, 8]} if name in GENERATORS or name in PROMPTED else {}
+    return images | ({"model": MODELS[name]} if name in MODELS else {})

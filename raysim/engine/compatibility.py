@@ -16,6 +16,7 @@ from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import match_names
+from raysim.models.task_heads import tell_task
 from raysim.system.errors import ConfigError, RunError, locate_errors
 from raysim.system.seeding import guard_globals
 
@@ -98,8 +99,9 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
 
     Raises:
         ConfigError: a method cannot run with the model. Also if a memory is too small for one sample of each class, or
-            if a pattern of training.lr_scales matches no parameter.
+            if a pattern of training.lr_scales matches no parameter. Also if the model has no room for all tasks.
     """
+    tell_task(model.module, None, config.scenario.tasks)
     match_names([*model.layout], [*config.training.lr_scales], "training.lr_scales")
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")

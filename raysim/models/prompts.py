@@ -259,13 +259,13 @@ class CodaPrompts(Prompts):
         """Return the first component that a task trains, and the one after the last.
 
         Raises:
-            ConfigError: earlier tasks use all components.
+            ConfigError: the pool has fewer.
         """
-        start = task * self._per_task
-        if start >= len(self.used):
-            problem = f"found {len(self.used)}, allowed for task {task + 1}: at least {start + self._per_task}"
+        start, stop = task * self._per_task, (task + 1) * self._per_task
+        if stop > len(self.used):
+            problem = f"found {len(self.used)}, allowed for task {task + 1}: at least {stop}"
             raise ConfigError(f"model.prompts.pool: {problem}, per_task ({self._per_task}) for each task")
-        return start, min(start + self._per_task, len(self.used))
+        return start, stop
 
     def at_task(self, task: int | None, so_far: int) -> None:
         """Use the components of the tasks up to this one, and train those of this one.

@@ -22,12 +22,18 @@ LANDER: Keys = {
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
 
+DUAL: Keys = {"kind": "dual", "general_blocks": [0], "blocks": [1], "length": 2, "pool": 3}
+CODA: Keys = {"kind": "coda", "blocks": [0, 1], "pool": 6, "per_task": 2, "length": 2}
+CPROMPT: Keys = {**CODA, "attention": "softmax", "initial": "orthogonal"}
+
+
 def prompted(prompts: Keys) -> Keys:
     """Return a small transformer with prompts, on images."""
     model = {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None, "prompts": prompts}
     return {**IMAGES, "model": model}
 
 
+ADAPTED: Keys = {"model": {"name": "mlp", "hidden": [8], "dropout": 0.2, "adapters": {"rank": 2, "where": ["*"]}}}
 SMALL_MFCL: Keys = {"w_kd": 2.0, "generated": 4, "steps": 3, "batch_size": 6, "latent": 4, "width": 4}
 SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
 
@@ -142,7 +148,26 @@ ALONE = {
             "model": {"name": "critic", "variant": "cifar", "width": 4},
         }
     ),
+    "lora": Run({**alone("lora"), **classes(3), **ADAPTED}),
+    "lora, sum": Run({**alone("lora", merge="individual_sum"), **THREE, **ADAPTED}),
+    "lora, none": Run({**alone("lora", merge="none"), **THREE, **ADAPTED}),
+    "ffa_lora": Run({**alone("ffa_lora"), **classes(3), **ADAPTED}),
+    "ffa_lora, sum": Run({**alone("ffa_lora", merge="individual_sum"), **THREE, **ADAPTED}),
+    "ffa_lora, none": Run({**alone("ffa_lora", merge="none"), **THREE, **ADAPTED}),
+    "lorm": Run({**alone("lorm"), **classes(3), **ADAPTED, "evaluation.every_rounds": 1}),
+    "lorm, averaged": Run({**alone("lorm", gram_at="averaged", alpha=0.5, alpha_head=1.0), **THREE, **ADAPTED}),
+    "lorm, a": Run({**alone("lorm", train="a"), **THREE, **ADAPTED}),
+    "lorm, b": Run({**alone("lorm", train="b", alpha_head=0.0), **THREE, **ADAPTED}),
+    "pilora": Run({**alone("pilora", sparse=0.02, temperature=0.5), **classes(3), **ADAPTED}),
+    "pilora, domains": Run({**alone("pilora", compact=0.1, orthogonal=0.2), **THREE, **ADAPTED}),
     "fed_l2p": Run({**alone("fed_l2p", pull=0.5), **classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2})}),
+    "fed_dualprompt": Run({**alone("fed_dualprompt", pull=0.5), **classes(3), **prompted(DUAL)}),
+    "fed_coda_prompt": Run({**alone("fed_coda_prompt", mu=0.5, expand=True), **classes(3), **prompted(CODA)}),
+    "fed_coda_prompt, given components": Run(
+        {**alone("fed_coda_prompt", expand=False), **classes(3), **prompted({**CODA, "initial": "orthogonal"})}
+    ),
+    "fed_cprompt": Run({**alone("fed_cprompt", near=3.0, far=1.0, margin=0.5), **classes(3), **prompted(CPROMPT)}),
+    "fed_cprompt, means": Run({**alone("fed_cprompt", near=3.0, reduction="mean"), **THREE, **prompted(CPROMPT)}),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
@@ -180,7 +205,20 @@ TOGETHER = {
     "fed_l2p + fed_a_gem": Run(
         {**classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2}), "methods": {"fed_l2p": {}, "fed_a_gem": {}}}
     ),
+    "fed_dualprompt + fed_a_gem": Run(
+        {**classes(3), **prompted(DUAL), "methods": {"fed_dualprompt": {}, "fed_a_gem": {"sample_size": 4}}}
+    ),
+    "fed_cprompt + fed_a_gem": Run(
+        {**classes(3), **prompted(CPROMPT), "methods": {"fed_cprompt": {"near": 2.0}, "fed_a_gem": {"sample_size": 4}}}
+    ),
+    "fed_coda_prompt after fedavgm": Run(
+        {**classes(3), **prompted(CODA), "methods": {"fedavgm": {}, "fed_coda_prompt": {}}}
+    ),
     "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
+    "lora + fed_a_gem": Run({**classes(3), **ADAPTED, "methods": {"lora": {}, "fed_a_gem": {"sample_size": 4}}}),
+    "ffa_lora + fedprox": Run({**classes(3), **ADAPTED, "methods": {"ffa_lora": {}, "fedprox": {}}}),
+    "lorm + er": Run({**classes(3), **ADAPTED, "methods": {"lorm": {}, "er": {}}}),
+    "pilora + er": Run({**classes(3), **ADAPTED, "methods": {"pilora": {}, "er": {}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),
     "fed_a_gem + er": Run({**THREE, "methods": {"fed_a_gem": {}, "er": {}}}),
