@@ -24,9 +24,13 @@ PROMPTED = {
     for name, prompts in _PROMPTS.items()
 }
 """By method: the model that has its prompts."""
+_LORA = {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}
+ADAPTED = dict.fromkeys(("lora", "ffa_lora", "lorm", "pilora"), _LORA)
+"""By method: a model with adapters."""
+MODELS = PROMPTED | ADAPTED
 
 
 def images_for(name: str) -> dict[str, object]:
     """The overrides of synthetic data and of the model that a method needs; most need none."""
-    images = {"dataset__shape": [1, 8, 8]}
-    return images | {"model": PROMPTED[name]} if name in PROMPTED else images if name in GENERATORS else {}
+    images = {"dataset__shape": [1, 8, 8]} if name in GENERATORS or name in PROMPTED else {}
+    return images | ({"model": MODELS[name]} if name in MODELS else {})

@@ -116,7 +116,8 @@ class Model(NamedComponent):
     freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()
     """Patterns for the names of parameters that are not trained and not sent. Their BatchNorm keeps its statistics."""
     adapters: Adapters | None = None
-    """Adapters of linear and convolutional layers; null trains all weights. `weights` is the file without adapters."""
+    """Adapters of linear and convolutional layers; null trains all weights. `weights` is a file without
+    adapters, or of a run with the same ones."""
     local: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "*.bn1.*"')] = ()
     """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
     cache: bool = False

@@ -211,10 +211,11 @@ class Forecast:
         self.cost.kinds[self._is_later, self._is_first] += 1
         if ends_row:
             self.cost.ends[self._is_later, server.round == self.cost.rounds] += 1
-            ends = [done.at_end for done in self._seen if done.is_last and done.is_later == self._is_later]
-            for each in self._common(ends):
+            ends = [done for done in self._seen if done.is_last and done.is_later == self._is_later]
+            for each in self._common([done.at_end for done in ends]):
                 self._send(server.present, each)
                 self._receive(server.present, each)
+            server.version += ends[-1].replaced
         if ends_row or (every and server.round % every == 0):
             self._evaluate()
 

@@ -82,6 +82,8 @@ class Round:
     """Of all orders, in turn."""
     at_end: list[Messages] = field(default_factory=list)
     """Of the orders of `end_task`, in the task's last round."""
+    replaced: int = 0
+    """How often `end_task` replaced the model after its last order."""
     sizes: Sizes | None = None
     """Those of the client; None if it did not train."""
     trained: int = 0
@@ -156,9 +158,10 @@ def _carry_out(simulation: Simulation, runner: "Watcher", loops: ServerLoops, cl
     simulation.schedule.update()
     hooks = _of_server(profile)
     seen.serving = hooks + loops.take()
-    runner.messages = seen.at_end
+    runner.messages, runner.sent = seen.at_end, server.version
     if ends:
         simulation.exchange.drive_plans("end_task", server.present)
+    seen.replaced = server.version - runner.sent
     at_end = _of_server(profile)
     seen.ending = at_end + loops.take()
     seen.seconds = clock() - began - hooks - at_end
@@ -179,6 +182,7 @@ class Watcher(LocalRunner):
         self.messages = self.round.messages
         self.kept = 0
         self.beside = 0
+        self.sent = 0  # the version of the model that the last order sent
         self._versions: dict[str, int] = {}
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
@@ -192,6 +196,7 @@ class Watcher(LocalRunner):
             self.round.sizes = sizes_in(client.stream, client.window)
             self.round.trained, self.round.steps = client.trained, client.steps
         message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
+        self.sent = next(each.version for each in broadcasts if each.name == "model")
         others = {each.name: each for each in broadcasts if each.name != "model"}
         self.messages.append(
             Messages(

@@ -58,10 +58,14 @@ def build_model(
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
     if spec.adapters is None:
         freeze(module, spec.freeze)
+    weights, with_adapters = {}, False
+    x = two_samples(module, shape, vocabulary) if new_head and spec.weights is not None else None
     if spec.weights is not None:
         path = Path(spec.weights).expanduser()
         weights = read_weights(module, path, spec.prefix)
-        load_weights(module, weights, path, spec.prefix, two_samples(module, shape, vocabulary) if new_head else None)
+        with_adapters = spec.adapters is not None and any(name.endswith(".lora_a.weight") for name in weights)
+        if not with_adapters:
+            load_weights(module, weights, path, spec.prefix, x)
     if (adapters := spec.adapters) is not None:
         with seeding.torch_restored():
             seeding.seed_torch(config.seed, "initial weights", "adapters")
@@ -69,6 +73,8 @@ def build_model(
             add_adapters(module.train(), adapters.rank, adapters.where, adapters.scale, head=head)
         freeze(module, spec.freeze)
     if spec.weights is not None:
+        if with_adapters:  # the model of a run, not the file that it began with
+            load_weights(module, weights, path, spec.prefix, x)
         share_frozen(module, weights)
     freeze_statistics(module)
     return begin_late(module, two_samples(module, shape, vocabulary), name_model(config)) if spec.cache else module

@@ -127,8 +127,9 @@ class FlatModel:
 
     @property
     def frozen(self) -> dict[str, Tensor]:
-        """The frozen parameters by name. Read only."""
-        return {name: p.data for name, p in self.module.named_parameters() if not p.requires_grad}
+        """The model's frozen parameters by name, even while others are used in their place. Read only."""
+        frozen = {name: p.data for name, p in self.module.named_parameters() if not p.requires_grad}
+        return frozen | self._replaced
 
     @property
     def layouts(self) -> tuple[Mapping[str, torch.Size], ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from generators import PROMPTED
+from generators import ADAPTED, PROMPTED
 
 import raysim
 from raysim.config.lookup import table
@@ -60,6 +60,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "target": DRAWING | IMAGES | {"methods": {"target": GENERATES | {"z": 2}}},
     "lander": DRAWING | IMAGES | {"methods": {"lander": GENERATES | {"hidden": 2, "dimension": 5}}},
     "mfcl": DRAWING | IMAGES | {"methods": {"mfcl": {"generated": 2, "steps": 2, "latent": 3, "width": 2}}},
+    **{name: {"model": ADAPTED[name] | {"dropout": 0.3}, "methods": {name: {}}} for name in ADAPTED},
     **{name: IMAGES | {"model": model, "methods": {name: {}}} for name, model in PROMPTED.items()},
     "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
 }
@@ -136,6 +137,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("target", TWO_EACH, id="target-two", marks=SOAK),
         pytest.param("lander", TWO_EACH, id="lander-two", marks=SOAK),
         pytest.param("mfcl", AUTO, id="mfcl-auto", marks=SOAK),
+        *(pytest.param(name, TWO_EACH, id=f"{name}-two", marks=SOAK) for name in ADAPTED),
         *(pytest.param(name, TWO_EACH, id=f"{name}-two", marks=SOAK) for name in PROMPTED),
         pytest.param("fedcil", TWO_EACH, id="fedcil-two"),
     ],

@@ -40,7 +40,7 @@ REPRESENTATIVES = {
     "update": "fedavgm",
     "conclude": "fed_a_gem",
     "end_task": "fot",
-    "evaluated": "icarl",
+    "evaluated": "lora",
     "receive": "fedper",
     "personalize": "ditto",
     "memory: reservoir": "fed_a_gem",

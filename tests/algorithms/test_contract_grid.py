@@ -18,7 +18,7 @@ import pytest
 import torch
 from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, sample, write_down_calls
 from costs import cost_of
-from generators import GENERATORS, PROMPTED
+from generators import GENERATORS, MODELS
 
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
@@ -64,12 +64,12 @@ def asked(tiny):
 
     @functools.cache
     def prompted(name):
-        return tiny(model=PROMPTED[name]).model
+        return tiny(model=MODELS[name]).model
 
     @functools.cache
     def ask(methods, like=None, **model):
         network = base.model.model_copy(update=model or BOTH)
-        if needy := [name for name in (like, *(name for name, _ in methods)) if name in PROMPTED]:
+        if needy := [name for name in (like, *(name for name, _ in methods)) if name in MODELS]:
             network = prompted(needy[0])
         known = {name: resolved(name, knobs) for name, knobs in methods}
         config = base.model_copy(update={"methods": known, "model": network})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from costs import cost_of
-from generators import GENERATORS, PROMPTED
+from generators import ADAPTED, GENERATORS, PROMPTED
 
 import raysim
 from raysim.config.lookup import table
@@ -50,6 +50,13 @@ def asked(tiny, texts):
     return make
 
 
+REFUSED = {
+    **dict.fromkeys(GENERATORS, "generates images, but the samples have the shape"),
+    **dict.fromkeys(PROMPTED, "found no prompts"),
+    **dict.fromkeys(ADAPTED, "found no adapters"),
+}
+
+
 @pytest.mark.parametrize("name", table("method"))
 def test_every_method_trains_on_texts(asked, texts, simulate, name):
     """However clients are packed; and what `raysim check` says of bytes and steps is so."""
@@ -60,9 +67,8 @@ def test_every_method_trains_on_texts(asked, texts, simulate, name):
     )
     check_methods(config)
     federation = build_federation(config)
-    if name in GENERATORS or name in PROMPTED:
-        why = "generates images, but the samples have the shape" if name in GENERATORS else "found no prompts"
-        with pytest.raises(ConfigError, match=f"methods.{name}: {why}"):
+    if name in REFUSED:
+        with pytest.raises(ConfigError, match=f"methods.{name}: {REFUSED[name]}"):
             check_fit(config, check_model(config, federation.shape, 4, federation.vocabulary), 4)
         return
     run = simulate(config, federation)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generators import PROMPTED
+from generators import ADAPTED, PROMPTED
 
 from raysim.config import Config, load
 from raysim.config.lookup import table
@@ -31,6 +31,8 @@ NO_HEAD = "found no head in model.name=tiny_yolo, allowed: a model that returns 
 REFUSED = dict.fromkeys(("lwf", "flwf", "cfed", "icarl", "glfc", "target", "lander", "mfcl", "fedcil"), NO_CLASSES) | {
     "dann": NO_HEAD,
     **dict.fromkeys(PROMPTED, "found no (prompts|head) in"),
+    **dict.fromkeys(ADAPTED, "found no (adapters|head) in"),
+    "pilora": NO_CLASSES,
 }
 
 

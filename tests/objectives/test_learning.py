@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from generators import PROMPTED
+from generators import ADAPTED, PROMPTED
 
 from raysim.config import Config, load
 from raysim.config.lookup import resolve, table
@@ -46,6 +46,7 @@ CLASSES = {
     "lander",
     "mfcl",
     "fedcil",
+    "pilora",
 }  # which distil logits of classes, or keep samples by class
 PLACES = [[2, 0], [1]]
 
@@ -88,16 +89,17 @@ def test_every_method_runs_or_says_that_it_needs_classes(
     method: str, objective: str, simulate: Callable[..., Any]
 ) -> None:
     knobs = {"strength": 0.01} if method == "ewc" else {}  # squared errors have large gradients
-    config = config_of(objective, methods={method: knobs})
+    adapted = {"model": ADAPTED[method]} if method in ADAPTED and objective != "next_token" else {}
+    config = config_of(objective, methods={method: knobs}, **adapted)
     if method in CLASSES or (method == "dann" and objective == "next_token"):
         with pytest.raises(ConfigError, match=f"methods.{method}: (needs classes|looks at one feature vector)"):
             check_methods(config)
         return
     check_methods(config)
-    if method in PROMPTED:  # which are of a vision transformer
+    if method in PROMPTED or (method in ADAPTED and not adapted):  # the model has none
         federation = build_federation(config)
         shape, vocabulary = federation.shape, federation.vocabulary
-        with pytest.raises(ConfigError, match=f"methods.{method}: found no prompts in the model"):
+        with pytest.raises(ConfigError, match=f"methods.{method}: found no (prompts|adapters) in the model"):
             check_fit(config, check_model(config, shape, federation.classes, vocabulary), federation.classes)
         return
     run = simulate(config, places=PLACES)

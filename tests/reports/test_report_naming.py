@@ -25,6 +25,7 @@ def test_methods_are_called_as_their_papers_spell_them() -> None:
         "fedtrack": "FedTrack", "lwf": "LwF", "flwf": "FLwF-2T", "cfed": "CFeD", "gpm": "GPM", "fot": "FOT",
         "icarl": "iCaRL", "glfc": "GLFC", "dann": "DANN+FL", "fedper": "FedPer", "ditto": "Ditto", "top_k": "Top-k",
         "quantize": "QSGD", "target": "TARGET", "lander": "LANDER", "mfcl": "MFCL", "fedcil": "FedCIL",
+        "lora": "Fed-LoRA", "ffa_lora": "FFA-LoRA", "lorm": "LoRM", "pilora": "PILoRA",
         "fed_l2p": "Fed-L2P", "fed_dualprompt": "Fed-DualPrompt", "fed_coda_prompt": "Fed-CODA-P",
         "fed_cprompt": "Fed-CPrompt",
         "joint": "Joint", "fixed": "Fixed",

@@ -33,6 +33,7 @@ def prompted(prompts: Keys) -> Keys:
     return {**IMAGES, "model": model}
 
 
+ADAPTED: Keys = {"model": {"name": "mlp", "hidden": [8], "dropout": 0.2, "adapters": {"rank": 2, "where": ["*"]}}}
 SMALL_MFCL: Keys = {"w_kd": 2.0, "generated": 4, "steps": 3, "batch_size": 6, "latent": 4, "width": 4}
 SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
 
@@ -147,6 +148,18 @@ ALONE = {
             "model": {"name": "critic", "variant": "cifar", "width": 4},
         }
     ),
+    "lora": Run({**alone("lora"), **classes(3), **ADAPTED}),
+    "lora, sum": Run({**alone("lora", merge="individual_sum"), **THREE, **ADAPTED}),
+    "lora, none": Run({**alone("lora", merge="none"), **THREE, **ADAPTED}),
+    "ffa_lora": Run({**alone("ffa_lora"), **classes(3), **ADAPTED}),
+    "ffa_lora, sum": Run({**alone("ffa_lora", merge="individual_sum"), **THREE, **ADAPTED}),
+    "ffa_lora, none": Run({**alone("ffa_lora", merge="none"), **THREE, **ADAPTED}),
+    "lorm": Run({**alone("lorm"), **classes(3), **ADAPTED, "evaluation.every_rounds": 1}),
+    "lorm, averaged": Run({**alone("lorm", gram_at="averaged", alpha=0.5, alpha_head=1.0), **THREE, **ADAPTED}),
+    "lorm, a": Run({**alone("lorm", train="a"), **THREE, **ADAPTED}),
+    "lorm, b": Run({**alone("lorm", train="b", alpha_head=0.0), **THREE, **ADAPTED}),
+    "pilora": Run({**alone("pilora", sparse=0.02, temperature=0.5), **classes(3), **ADAPTED}),
+    "pilora, domains": Run({**alone("pilora", compact=0.1, orthogonal=0.2), **THREE, **ADAPTED}),
     "fed_l2p": Run({**alone("fed_l2p", pull=0.5), **classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2})}),
     "fed_dualprompt": Run({**alone("fed_dualprompt", pull=0.5), **classes(3), **prompted(DUAL)}),
     "fed_coda_prompt": Run({**alone("fed_coda_prompt", mu=0.5, expand=True), **classes(3), **prompted(CODA)}),
@@ -202,6 +215,10 @@ TOGETHER = {
         {**classes(3), **prompted(CODA), "methods": {"fedavgm": {}, "fed_coda_prompt": {}}}
     ),
     "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
+    "lora + fed_a_gem": Run({**classes(3), **ADAPTED, "methods": {"lora": {}, "fed_a_gem": {"sample_size": 4}}}),
+    "ffa_lora + fedprox": Run({**classes(3), **ADAPTED, "methods": {"ffa_lora": {}, "fedprox": {}}}),
+    "lorm + er": Run({**classes(3), **ADAPTED, "methods": {"lorm": {}, "er": {}}}),
+    "pilora + er": Run({**classes(3), **ADAPTED, "methods": {"pilora": {}, "er": {}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),
     "fed_a_gem + er": Run({**THREE, "methods": {"fed_a_gem": {}, "er": {}}}),
