@@ -6,12 +6,12 @@ CONSTRAINTS ?= constraints.txt
 INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 ON_RAY := tests/actors tests/cli
-AT_LENGTH := tests/actors tests/cli tests/config tests/docs tests/launch
+AT_LENGTH := tests/actors tests/cli tests/config tests/docs tests/launch tests/tools
 # without bytecode on the disk, every process that a test starts would compile raysim, and pytest all tests, anew
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint check format docs site wheel bits clean
+.PHONY: help install demo test test-all lint check format docs site wheel twins bits clean
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ site: $(INSTALLED) ## write the documentation as a site into site/, the gallery'
 
 wheel: $(INSTALLED) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+twins: $(INSTALLED) ## run methods against references in plain torch, and write the table of docs/twins.md
+	PYTHONPATH=tools $(BIN)/python -m twins --page docs/twins.md
 
 bits: $(INSTALLED) ## does a bit of any run differ between BASE=COMMIT and this tree? ONLY=PATTERN and NO_RAY=1 run fewer
 	PYTHONPATH=tools $(BIN)/python -m bits $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(NO_RAY),--no-ray)

@@ -1,4 +1,4 @@
-"""The methods that need images: those that generate them, and those with prompts; tiny, for tests of every method."""
+"""The methods that need images or are large: those that generate, and those with prompts; tiny, for every method."""
 
 _SYNTHESIS = {"batch": 4, "steps": 1, "images": 5, "width": 2, "calls": 2, "warmup": 1, "student_steps": 1, "bn": 0.0}
 GENERATORS = {
@@ -6,6 +6,7 @@ GENERATORS = {
     "lander": _SYNTHESIS | {"hidden": 2, "dimension": 3, "keep_best": False, "anchor": 0.1},
     "mfcl": {"generated": 2, "steps": 2, "batch_size": 3, "latent": 2, "width": 2},
     "fedcil": {"width": 1, "noise": 2, "server_steps": 1, "server_batch": 3},
+    "af_fcl": {"width": 2},
 }
 """By method: hyperparameters that make it cheaper to run, or steady at the tests' learning rates."""
 

@@ -30,6 +30,7 @@ METHODS = {
     "dann": "raysim.algorithms.dann:Dann",
     "mfcl": "raysim.algorithms.mfcl:Mfcl",
     "fedcil": "raysim.algorithms.fedcil:FedCil",
+    "af_fcl": "raysim.algorithms.af_fcl:AfFcl",
     "lora": "raysim.algorithms.lora:FedLora",
     "ffa_lora": "raysim.algorithms.ffa_lora:FfaLora",
     "lorm": "raysim.algorithms.lorm:LoRM",

@@ -234,7 +234,7 @@ class FedCil(Method):
             past: Sequence[tuple[Tensor, Tensor]],
         ) -> Delta:
             """Train the mean networks on images of the clients' current and frozen generators."""
-            method, size = self.method, self.method.server_batch
+            method, size = self.method, server.rows(self.method.server_batch)
             mean = Weights(server.parameters + delta.parameters, server.buffers + delta.buffers, server.integers)
             model = FlatModel(server.network_at(mean).train())
             model.head = server.network.head

@@ -295,7 +295,7 @@ class AnchoredSynthesis:
         self.student = FlatModel(student)
         channels, height, width = server.shape
         decoder = ImageDecoder(method.hidden, channels, *first_grid(height, width, UPSAMPLINGS), method.width)
-        self.noisy = LabelGenerator(embeddings.shape[1], method.hidden, method.batch, decoder)
+        self.noisy = LabelGenerator(embeddings.shape[1], method.hidden, server.rows(method.batch), decoder)
         self.generator = FlatModel(self.noisy.to(server.device, dtype))
         # The paper learns how images are normalized, so that the dataset's statistics need not be known: a mean and a
         # deviation by channel. Stored images are normalized by the dataset's all the same, at clients and for the
@@ -310,7 +310,8 @@ class AnchoredSynthesis:
             self.synthesize(adversarial=False)
         for call in server.steps(method.calls + 1):
             # The student's disagreement counts from the third batch after the warm-up on, in the authors' code.
-            self.made[call] = as_bytes(self.synthesize(adversarial=call > 2))
+            images = self.synthesize(adversarial=call > 2)
+            self.made[call, : len(images)] = as_bytes(images)
             self.teach(call + 1)
         show_batch(server, self.made[-1], self.seen[self.labels])
         return self.made.flatten(0, 1)[first_by_name(method.calls + 1, method.batch, method.images)]
@@ -318,7 +319,8 @@ class AnchoredSynthesis:
     def synthesize(self, adversarial: bool) -> Tensor:
         """Return a batch: of all steps' images, unaugmented, those with the least loss."""
         method, generator, best = self.method, self.generator, Best()
-        self.labels = labels = to_device(labels_in_turn(len(self.seen), method.batch), self.server.device)
+        labels = labels_in_turn(len(self.seen), self.server.rows(method.batch))
+        self.labels = labels = to_device(labels, self.server.device)
         vectors = self.vectors.index_select(0, labels)
         self.noisy.redraw()
         of_generator, of_moments = LocalAdam(BETAS, EPS, 0.0, False), LocalAdam(BETAS, EPS, 0.0, False)
@@ -359,7 +361,7 @@ class AnchoredSynthesis:
         method, student, optimizer = self.method, self.student, LocalSgd(MOMENTUM, False, DECAY)
         student.module.train()
         rows, made = first_by_name(calls, method.batch, method.images), self.made.flatten(0, 1)
-        batches = shuffled_batches(len(rows), STUDENT_BATCH, torch.randperm)
+        batches = shuffled_batches(len(rows), self.server.rows(STUDENT_BATCH), torch.randperm)
         for _ in self.server.steps(method.student_steps):
             x = self.shown(to_device(made[rows[next(batches)]], self.server.device) / 255)
             known, target = self.teacher(x)

@@ -107,7 +107,8 @@ class Mfcl(Method):
             generator = client.make(f"{self.name}.generator", build, client.from_server(f"{self.name}.generator"))
             generator.module.eval()
             with client.rng_scope(self.name), torch.no_grad():
-                noise = torch.randn(method.generated, method.latent, dtype=model.dtype, device=model.device)
+                rows = client.rows(method.generated)
+                noise = torch.randn(rows, method.latent, dtype=model.dtype, device=model.device)
                 x = generator(noise)
                 frozen: Weights = client.from_server(self.name)
                 logits = model.logits(x, frozen.parameters, frozen.buffers)
@@ -122,7 +123,8 @@ class Mfcl(Method):
             if not self._replays:
                 return loss_among(step.logits, step.y, self.new)
             assert self.old is not None
-            method, model, after = self.method, step.client.model, self.first + self.method.generated
+            method, model = self.method, step.client.model
+            after = self.first + step.client.rows(method.generated)
             logits, y = (torch.cat([rows[: self.first], rows[after:]]) for rows in (step.logits, step.y))
             weight, bias = (model.module.get_parameter(name) for name in model.head)
             fixed = self._again(step) if method.second_pass else step.features.detach()
@@ -176,7 +178,8 @@ class Mfcl(Method):
             generator.module.train()
             with server.rng_scope(self.name):
                 for _ in server.steps(method.steps):
-                    noise = torch.randn(method.batch_size, method.latent, dtype=dtype, device=server.device)
+                    rows = server.rows(method.batch_size)
+                    noise = torch.randn(rows, method.latent, dtype=dtype, device=server.device)
                     x = generator(noise)
                     logits, layers = with_batch_statistics(teacher, x)
                     terms = generator_terms(x, logits.index_select(1, known), layers, method.divisor)
@@ -194,7 +197,7 @@ class Mfcl(Method):
 
         def _show(self, server: Server, generator: FlatModel, teacher: nn.Module, known: Tensor) -> None:
             """Record a picture of generated images, in the order of the classes that the frozen model gives them."""
-            noise = (SHOWN, self.method.latent)
+            noise = (server.rows(SHOWN), self.method.latent)
             generator.module.eval()
             with server.rng_scope(self.name), torch.no_grad():
                 x = generator(torch.randn(noise, dtype=generator.dtype, device=server.device))

@@ -179,8 +179,9 @@ class Synthesis:
     def synthesize(self, call: int) -> None:
         """Store the batch of this call, from 0: of all steps' images, unaugmented, those with the least loss."""
         method, server, fast, best = self.method, self.server, self.fast, Best()
-        z = torch.randn(method.batch, method.z).to(server.device, server.parameters.dtype)
-        self.labels = labels = to_device(torch.randint(len(self.seen), (method.batch,)), server.device)
+        rows = server.rows(method.batch)
+        z = torch.randn(rows, method.z).to(server.device, server.parameters.dtype)
+        self.labels = labels = to_device(torch.randint(len(self.seen), (rows,)), server.device)
         fast.load(self.generator.copy())
         of_copy, of_z = LocalAdam(BETAS, EPS, 0.0, False), LocalAdam(BETAS, EPS, 0.0, False)
         self.generator.gradient.zero_()
@@ -199,7 +200,7 @@ class Synthesis:
         if method.meta == "reptile":
             self.generator.gradient.copy_(REPTILE * (self.generator.parameters - fast.parameters))
         self.meta.step(self.generator.parameters, self.generator.gradient, method.lr_g * method.steps)
-        self.made[call] = as_bytes(best.images)
+        self.made[call, :rows] = as_bytes(best.images)
 
     def loss(self, images: Tensor, labels: Tensor, adversarial: bool) -> Tensor:
         """Return bn L_bn + oh CE(teacher, labels) + adv L_adv, over the classes seen; labels are indices of these."""
@@ -228,7 +229,7 @@ class Synthesis:
         method, student = self.method, self.drawn_student()
         student.module.train()
         rows, made = first_by_name(calls, method.batch, method.images), self.made.flatten(0, 1)
-        batches = shuffled_batches(len(rows), method.batch, torch.randperm)
+        batches = shuffled_batches(len(rows), self.server.rows(method.batch), torch.randperm)
         lr = LEAST_RATE + (RATE - LEAST_RATE) * (1 + cos(pi * self.taught / COSINE)) / 2
         for _ in self.server.steps(method.student_steps):
             x = self.shown(to_device(made[rows[next(batches)]], self.server.device) / 255)

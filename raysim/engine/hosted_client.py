@@ -32,7 +32,7 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
-        | {"_received", "_made", "calls"}
+        | {"_received", "_made", "calls", "most_rows"}
     )
 
     def __init__(

@@ -80,6 +80,8 @@ class StepRule:
     """What an epoch runs over: the samples that arrived, these and the remembered ones, or all so far."""
     by_epochs: bool = False
     """Whether training.local_steps is ignored."""
+    idle: bool = False
+    """Whether no step is taken."""
 
     def trained(self, sizes: Sizes) -> int:
         """Return the samples that an epoch runs over."""
@@ -92,7 +94,7 @@ class StepRule:
 
     def steps(self, sizes: Sizes) -> int:
         """Return the steps of a local training."""
-        batches, steps = self.batches(sizes), self.training.local_steps
+        batches, steps = self.batches(sizes) * (not self.idle), self.training.local_steps
         return (self.training.local_epochs or 1) * batches if self.by_epochs or steps is None else steps * (batches > 0)
 
 
@@ -102,8 +104,8 @@ def find_rule(
     """Return the simplest rule that gives the steps of the rehearsed rounds, and whether there is one."""
     memory = choose_memory(config, make_methods(config))
     capacity = 0 if memory is None else memory.capacity * (config.scenario.tasks if memory.per_task else 1)
-    for by_epochs, samples in product((False, True), SAMPLES):
-        rule = StepRule(rehearsed, model.normalises, capacity, samples, by_epochs)
+    for idle, by_epochs, samples in product((False, True), (False, True), SAMPLES):
+        rule = StepRule(rehearsed, model.normalises, capacity, samples, by_epochs, idle)
         seen_by = [(rule.trained(of.sizes), rule.steps(of.sizes)) for of in seen if of.sizes is not None]
         if seen_by == [(of.trained, of.steps) for of in seen if of.sizes is not None]:
             return replace(rule, training=config.training), True
@@ -117,10 +119,11 @@ def foresee(config: Config, federation: Federation, model: FlatModel) -> Cost:
         RunError: the rehearsal failed.
     """
     rounds, size, seen = rounds_of(config), min(config.training.batch_size, FEW), list[Round]()
+    again = [2] * len(rounds[:2])  # shows all kinds of rounds once more, with more data
     with convert_to_run_error("it failed in a rehearsal"):
-        for batches in BATCHES:
-            small = in_small(config, federation, batches, size, rounds)
-            seen += rehearse(*small, model, rounds).rounds
+        for batches, shown in zip(BATCHES, (rounds, again), strict=True):
+            small = in_small(config, federation, batches, size, shown)
+            seen += rehearse(*small, model, shown, few=FEW).rounds
         rule, is_found = find_rule(config, model, seen, small[0].training)
         cost = Forecast(config, federation, model, seen, rule).pass_through()
         cost.unsure_steps |= not is_found

@@ -21,23 +21,27 @@ def measure_halves(
     """Return the bytes that methods keep at clients with n batches each, and their largest tables (int64 [n]).
 
     The third result is the bytes of auxiliary networks: of the server, and of a host; see Rehearsal. The two
-    rehearsals show a constant part and a part per batch. User-defined methods are left out: what they
-    do besides computing should happen in the run alone.
+    rehearsals show a constant part and a part per batch, or per row of a server's step. User-defined methods are left
+    out: what they do besides computing should happen in the run alone.
     """
     built_in = {name: keys for name, keys in config.methods.items() if ":" not in name}
+    if not built_in:
+        nothing = np.zeros(len(batches), np.int64)
+        return nothing, nothing, (0, 0)
     config = config.model_copy(update={"methods": built_in})
     few, more = (_measure(config, federation, model, count) for count in BATCHES)
     kept, tables, *_ = (few[:, None] + (more - few)[:, None] * (batches - BATCHES[0])).clip(0)
-    return kept, tables, (int(more[2]), int(more[3]))
+    rows = max(int(more[4]), BATCHES[1])
+    return kept, tables, (int(few[2] + (more[2] - few[2]) * (rows - BATCHES[0])), int(more[3]))
 
 
 def _measure(config: Config, federation: Federation, model: FlatModel, batches: int) -> Ints:
-    """Return what a rehearsal shows of one client with this many batches: the bytes of `measure_halves`.
+    """Return the bytes of `measure_halves` and the rows asked for, of one client with this many batches.
 
     A method that fails here is the run's to refuse; it counts as nothing.
     """
     size = min(config.training.batch_size, FEW)
     with suppress(Exception):
-        seen = rehearse(*in_small(config, federation, batches, size, ROUNDS), model, ROUNDS)
-        return np.array([seen.kept, seen.table, seen.serving, seen.beside])
-    return np.zeros(4, np.int64)
+        seen = rehearse(*in_small(config, federation, batches, size, ROUNDS), model, ROUNDS, few=batches)
+        return np.array([seen.kept, seen.table, seen.serving, seen.beside, seen.asked])
+    return np.zeros(5, np.int64)

@@ -220,6 +220,15 @@ def check_gpus(config: Config, capacity: Capacity) -> None:
             )
 
 
+def check_threads(config: Config, capacity: Capacity) -> None:
+    """Refuse more threads for the server than this machine has CPUs, for --local. Raises ConfigError."""
+    if config.resources.server_cpus > capacity.cpus:
+        raise ConfigError(
+            f"resources.server_cpus: found {config.resources.server_cpus}, allowed with --local: at most "
+            f"{capacity.cpus:g}, this machine's CPUs"
+        )
+
+
 def check_server(config: Config, capacity: Capacity) -> None:
     """Refuse a share of the coordinator that its node, the driver's, does not have. Raises ConfigError."""
     wanted = config.resources

@@ -110,6 +110,8 @@ class Rehearsal:
     """The bytes of the server's auxiliary networks, with gradients and two moments, and of a training step."""
     beside: int
     """The bytes of such networks at a host: an initial one, and one with its gradient and two moments."""
+    asked: int
+    """The most rows that a server half asked for in a step; see `Server.rows`. 0 if none did."""
 
 
 def rehearse(
@@ -119,6 +121,7 @@ def rehearse(
     rounds: Sequence[int],
     clock: Callable[[], float] = time.process_time,
     patience: float = float("inf"),
+    few: int | None = None,
 ) -> Rehearsal:
     """Train a small run and return what it showed. Torch's global state and the model stay as they are.
 
@@ -129,12 +132,15 @@ def rehearse(
         rounds: the number of rounds of each task.
         clock: what rounds are timed with.
         patience: the seconds after which no further task begins.
+        few: the most rows that methods make for a step; see `Client.rows`. None leaves them as they are, to be timed.
     """
     done: list[Round] = []
     with torch_untouched():
         runner = Watcher(config, federation)
         simulation = Simulation(config, federation, runner, model=copy.deepcopy(model))
-        simulation.server.pacer = loops = ServerLoops(clock)
+        simulation.server.pacer = loops = ServerLoops(clock, few)
+        for client in runner.host.clients.values():
+            client.most_rows = few
         simulation.exchange.calls.profile = Profile(True, simulation.server.device, clock)
         began = time.perf_counter()
         with TableWatch(model) as watch:
@@ -144,7 +150,7 @@ def rehearse(
                 done += [_carry_out(simulation, runner, loops, clock) for _ in range(count)]
     serving = TRAINED * count_bytes(simulation.server.networks.state()) + loops.peak
     table = watch.largest if watch.largest > runner.kept else 0
-    return Rehearsal(done, runner.kept, table, serving, (1 + TRAINED) * runner.beside)
+    return Rehearsal(done, runner.kept, table, serving, (1 + TRAINED) * runner.beside, loops.asked)
 
 
 def _carry_out(simulation: Simulation, runner: "Watcher", loops: ServerLoops, clock: Callable[[], float]) -> Round:

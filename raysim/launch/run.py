@@ -105,6 +105,7 @@ def run(
         places = None
         if local:
             placement.check_gpus(resolved, capacity)
+            placement.check_threads(resolved, capacity)
         elif resolved.resources.address is None:
             places = placement.place(resolved, capacity)
         with downloads_reported(lambda text: opened_display.take(StartStep(text))):

@@ -63,6 +63,7 @@ RUNS: dict[str, dict[str, Any]] = {
     **{name: {"model": ADAPTED[name] | {"dropout": 0.3}, "methods": {name: {}}} for name in ADAPTED},
     **{name: IMAGES | {"model": model, "methods": {name: {}}} for name, model in PROMPTED.items()},
     "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
+    "af_fcl": DRAWING | {"methods": {"af_fcl": {"width": 3}}},
 }
 ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
@@ -140,6 +141,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         *(pytest.param(name, TWO_EACH, id=f"{name}-two", marks=SOAK) for name in ADAPTED),
         *(pytest.param(name, TWO_EACH, id=f"{name}-two", marks=SOAK) for name in PROMPTED),
         pytest.param("fedcil", TWO_EACH, id="fedcil-two"),
+        pytest.param("af_fcl", TWO_EACH, id="af-fcl-two", marks=SOAK),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(

@@ -88,6 +88,27 @@ def test_the_past_model_is_the_clients_own_before_aggregation(tiny, host_of, qui
     assert torch.equal(half.past[0], kept)
 
 
+def test_the_past_model_has_its_own_batchnorm_statistics(tiny, simulate, monkeypatch):
+    """A pair of parameters and statistics that ended a local training is used as that pair."""
+    ended, used = {}, {}
+    finish, logits = FLwF.Client.finish, FlatModel.logits
+
+    def noted_end(half, client, delta):
+        found = finish(half, client, delta)
+        ended[half.latest[0].numpy().tobytes()] = half.latest[1].clone()
+        return found
+
+    def noted_use(model, x, parameters, buffers):
+        used[parameters.numpy().tobytes()] = buffers.clone()
+        return logits(model, x, parameters, buffers)
+
+    monkeypatch.setattr(FLwF.Client, "finish", noted_end)
+    monkeypatch.setattr(FlatModel, "logits", noted_use)
+    simulate(tiny(model={"name": "probes:normalised"}, methods={"flwf": {"alpha": 0.3, "beta": 0.7}}))
+    assert len(used) == 3  # one for each client: gamma is 0
+    assert all(torch.equal(buffers, ended[parameters]) for parameters, buffers in used.items())
+
+
 def test_one_teacher_never_asks_the_server_and_no_past_weight_keeps_none(tiny, host_of, quiet_torch, monkeypatch):
     """FLwF-1T is alpha + beta = 1, also where floats sum to a little less; at beta = 0 a client keeps nothing."""
     seen, real = [], FlatModel.logits

@@ -138,6 +138,10 @@ WRONG = {
     "a binary file": (["run", "binary.yaml"], "binary.yaml"),
     "a key given twice": (["run", "twice.yaml"], "twice.yaml:9: the key 'seed' is given twice"),
     "no equals sign": (["run", "tiny.yaml", "seed"], "allowed: KEY=VALUE"),
+    "more threads than CPUs": (
+        ["run", "tiny.yaml", "--local", "resources.server_cpus=9999"],
+        "resources.server_cpus: found 9999, allowed with --local: at most",
+    ),
     "broken YAML on the command line": (["run", "tiny.yaml", "methods={fedprox"], "methods={fedprox"),
     "an unknown key": (["run", "tiny.yaml", "trainin.batch_size=3"], "did you mean 'training'?"),
     "a wrong type": (["run", "tiny.yaml", "seed=abc"], "found 'abc', allowed: a whole number"),

@@ -34,11 +34,14 @@ def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: 
     for row, (up, down) in ((run.rounds[1], said[0]), (run.rounds[3], said[-1])):
         encoded, withheld = 3 * ENCODED.get(name, 0), 3 * WITHHELD.get(name, 0)
         besides = 3 * (ATT.get(name, 0) + generator_of(run.simulation)) - withheld
+        orders = 3 * 4 * 8 * 64 * (name == "af_fcl")  # of a flow of 4 layers over 64 features, int64
         assert row.bytes_up == int(up) * model + encoded + besides + 3 * LOSS.get(name, 0)
-        assert row.bytes_down == int(down) * model + besides
+        assert row.bytes_down == int(down) * model + besides + orders
 
 
 def generator_of(simulation):
-    """The bytes of FedCIL's generator, if there is one; its second head has 5 weights and a bias."""
-    vectors = simulation.server.networks.state().get("fedcil.generator")
-    return 0 if vectors is None else 4 * (len(vectors[0]) + 5 + 1)
+    """The bytes of FedCIL's generator, if there is one; its second head has 5 weights and a bias. Of AF-FCL's flow."""
+    networks = simulation.server.networks.state()
+    if "af_fcl.flow" in networks:
+        return 4 * len(networks["af_fcl.flow"][0])
+    return 4 * (len(networks["fedcil.generator"][0]) + 5 + 1) if "fedcil.generator" in networks else 0

@@ -23,7 +23,7 @@ from raysim.system.errors import ConfigError
 
 SMALL = {"name": "transformer", "width": 4, "layers": 1, "heads": 2, "feedforward": 4, "dropout": 0.3}
 WORDS = ("goal match cup", "court law judge", "plant leaf root", "film actor scene")
-COUNTED = {"der": {"alpha": 0.5, "beta": 0.5}, "re_fed": {"epochs": 2}}
+COUNTED = {"der": {"alpha": 0.5, "beta": 0.5}, "re_fed": {"epochs": 2}, "af_fcl": {"width": 2, "tail": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def asked(tiny, texts):
 
 
 REFUSED = {
-    **dict.fromkeys(GENERATORS, "generates images, but the samples have the shape"),
+    **dict.fromkeys(GENERATORS.keys() - {"af_fcl"}, "generates images, but the samples have the shape"),
     **dict.fromkeys(PROMPTED, "found no prompts"),
     **dict.fromkeys(ADAPTED, "found no adapters"),
 }

@@ -12,7 +12,7 @@ from costs import cost_of
 from generators import GENERATORS, images_for
 
 from raysim.algorithms.scaffold import Scaffold
-from raysim.api import ClientHalf, MemoryUse, Method, Term
+from raysim.api import ClientHalf, Delta, MemoryUse, Method, Term
 from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
 from raysim.estimate.cost import foresee
@@ -161,13 +161,13 @@ def test_figures_by_hand(tiny):
 
 @pytest.mark.parametrize("rounds", [2, 50])
 def test_a_rehearsal_is_as_long_for_a_long_run(tiny, monkeypatch, rounds):
-    """Two rehearsals of 3 rounds of each of 2 tasks, with one client: 12 local trainings."""
+    """With one client, a rehearsal of 3 rounds of each of 2 tasks, and one of 2 of each: 10 local trainings."""
     finished = []
     finish = Scaffold.Client.finish
     monkeypatch.setattr(Scaffold.Client, "finish", lambda *given: finished.append(0) or finish(*given))
     cost = cost_of(tiny(methods={"scaffold": {}}, training__rounds_per_task=rounds))
     assert cost.updates == 2 * rounds * 3
-    assert len(finished) == 12
+    assert len(finished) == 10
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
@@ -203,6 +203,15 @@ class Picky(Method):
             return delta, {"three": Term(torch.zeros(3))} if client.id % 2 else {}
 
 
+class Idle(Method):
+    """Takes no step."""
+
+    class Client(ClientHalf):
+        def train(self, client):
+            model = client.model
+            return Delta(torch.zeros_like(model.parameters), torch.zeros_like(model.buffers))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Summing(Method):
     """Sends the mean of several gradients on its memory, and from the second phase on what it sent before as well."""
@@ -235,6 +244,11 @@ def test_costs_of_user_defined_methods_are_unsure(tiny, simulate, knobs):
     """They may look at values and at who a client is, so bytes and steps are about what the rehearsed client showed."""
     config = tiny(seed=5, **knobs)
     assert check_cost(config, simulate(config)) == {"updates"}
+
+
+def test_a_loop_without_steps_is_foreseen(tiny):
+    cost = cost_of(tiny(methods={f"{__name__}:Idle": {}}))
+    assert (cost.steps, cost.updates) == (0, 12)
 
 
 def test_updates_are_unsure_if_a_user_defined_method_selects(tiny, simulate):

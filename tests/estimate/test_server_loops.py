@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from costs import cost_of
@@ -11,6 +12,7 @@ from torch import nn
 
 from raysim.api import ClientHalf, Delta, Method, Request, ServerHalf, Term
 from raysim.estimate.cost import Cost
+from raysim.estimate.halves import measure_halves
 from raysim.estimate.memory import estimate_memory
 from raysim.estimate.pace import Pace
 from raysim.estimate.rehearsal import in_small, rehearse
@@ -35,13 +37,28 @@ def spend(seconds):
 
 
 def test_steps_that_are_not_carried_out_take_as_long_as_the_last_one_that_is():
-    """10 steps: the first takes 5 s (imports), the second 1 s, so the other 8 take 8 s: 14 s in all."""
+    """10 steps: the first takes 4 s (imports), the second 1 s, so the other 8 take 8 s: 13 s in all."""
     loops = ServerLoops(clock)
     done = []
     for index in loops(10):
         done.append(index)
-        spend(5 if index == 0 else 1)
-    assert (done, NOW[0], loops.seconds) == ([0, 1], 6, 8)
+        spend(4 if index == 0 else 1)
+    assert (done, NOW[0], loops.seconds) == ([0, 1], 5, 8)
+    assert (loops.rows(256), loops.asked) == (256, 0)
+
+
+def test_a_long_step_is_carried_out_once():
+    loops = ServerLoops(clock)
+    assert [spend(6) for _ in loops(10)] == [None]
+    assert (NOW[0], loops.seconds) == (6, 54)
+
+
+def test_where_only_bytes_are_wanted_one_step_has_few_rows():
+    """The row count that was asked for in a step is kept, for the memory of a whole batch."""
+    loops = ServerLoops(clock, few=2)
+    assert (loops.rows(300), loops.asked) == (2, 0)
+    assert [[loops.rows(count) for count in (256, 1)] for _ in loops(10)] == [[2, 1]]
+    assert loops.asked == 256
 
 
 @pytest.mark.parametrize(("count", "elapsed"), [(0, 0), (1, 3), (2, 6)])
@@ -53,18 +70,20 @@ def test_short_loops_are_carried_out(count, elapsed):
 
 
 def test_nested_loops_multiply():
-    """5 calls of 3 s and of 100 steps of 2 s and 4 evaluations of 1 s each: 5 * (3 + 100 * (2 + 4 * 1)) = 3,015 s.
+    """5 calls of 1 s and of 100 steps of 1/4 s and 4 evaluations of 1/8 s each: 5 * (1 + 100 * 3/4) = 380 s.
 
-    2 calls are carried out, of 2 steps with 2 evaluations each: 2 * (3 + 2 * (2 + 2)) = 22 s.
+    One call is carried out, as it takes 76 s, of 2 steps with 2 evaluations each: 1 + 2 * (1/4 + 2/8) = 2 s. In calls
+    of 3 steps it would take 1 + 9/4 s, so two are carried out: 4 s of 5 * 3.25 = 16.25 s.
     """
-    loops = ServerLoops(clock)
-    for _ in loops(5):
-        spend(3)
-        for _ in loops(100):
-            spend(2)
-            for _ in loops(4):
-                spend(1)
-    assert (NOW[0], NOW[0] + loops.take()) == (22, 3015)
+    for steps, elapsed, whole in ((100, 2, 380), (3, 4, 16.25)):
+        loops, began = ServerLoops(clock), NOW[0]
+        for _ in loops(5):
+            spend(1)
+            for _ in loops(steps):
+                spend(1 / 4)
+                for _ in loops(4):
+                    spend(1 / 8)
+        assert (NOW[0] - began, NOW[0] - began + loops.take()) == (elapsed, whole)
     assert loops.take() == 0
 
 
@@ -175,6 +194,22 @@ def test_networks_of_the_server_count_with_gradient_and_moments(tiny):
     seen = seen_of(config, [1, 1])
     assert 4 * 80 + 48 <= seen.serving <= 4 * 80 + 48 + 80
     assert seen.beside == 0
+
+
+def test_the_memory_of_a_whole_batch_follows_from_few_rows(tiny):
+    """MFCL's generator has z [n, 2] for n rows. With 30 rows a step takes 27 rows more than with 3, each the same."""
+
+    def serving(rows, counted):
+        images = {"dataset__shape": [1, 8, 8], "scenario": {"kind": "class_incremental", "tasks": 2}}
+        keys = {"generated": 2, "steps": 2, "batch_size": rows, "latent": 2, "width": 2, "w_bn": 0.0}
+        config = tiny(methods={"mfcl": keys}, **images)
+        federation = build_federation(config)
+        model = check_model(config, federation.shape, federation.classes)
+        if counted:
+            return measure_halves(config, federation, model, np.array([1]))[2][0]
+        return rehearse(*in_small(config, federation, 2, 2, [1, 1]), model, [1, 1]).serving
+
+    assert serving(30, counted=True) == pytest.approx(serving(30, counted=False), rel=0.02)
 
 
 @dataclass(frozen=True, kw_only=True)

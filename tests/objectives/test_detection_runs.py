@@ -33,6 +33,7 @@ REFUSED = dict.fromkeys(("lwf", "flwf", "cfed", "icarl", "glfc", "target", "land
     **dict.fromkeys(PROMPTED, "found no (prompts|head) in"),
     **dict.fromkeys(ADAPTED, "found no (adapters|head) in"),
     "pilora": NO_CLASSES,
+    "af_fcl": NO_CLASSES,
 }
 
 

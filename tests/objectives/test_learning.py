@@ -46,6 +46,7 @@ CLASSES = {
     "lander",
     "mfcl",
     "fedcil",
+    "af_fcl",
     "pilora",
 }  # which distil logits of classes, or keep samples by class
 PLACES = [[2, 0], [1]]

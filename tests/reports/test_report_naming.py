@@ -27,7 +27,7 @@ def test_methods_are_called_as_their_papers_spell_them() -> None:
         "quantize": "QSGD", "target": "TARGET", "lander": "LANDER", "mfcl": "MFCL", "fedcil": "FedCIL",
         "lora": "Fed-LoRA", "ffa_lora": "FFA-LoRA", "lorm": "LoRM", "pilora": "PILoRA",
         "fed_l2p": "Fed-L2P", "fed_dualprompt": "Fed-DualPrompt", "fed_coda_prompt": "Fed-CODA-P",
-        "fed_cprompt": "Fed-CPrompt",
+        "fed_cprompt": "Fed-CPrompt", "af_fcl": "AF-FCL",
         "joint": "Joint", "fixed": "Fixed",
     }  # fmt: skip
     assert {name: spell_method(name) for name in METHODS} == published

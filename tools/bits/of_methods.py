@@ -148,6 +148,25 @@ ALONE = {
             "model": {"name": "critic", "variant": "cifar", "width": 4},
         }
     ),
+    "af_fcl": Run(
+        {**alone("af_fcl", width=3, flow_lr=0.01, k_flow=0.4, theta=0.3, k_last=0.3, k_feat=0.4), **classes(3)}
+    ),
+    "af_fcl, as published, domains": Run(
+        {
+            **alone(
+                "af_fcl",
+                width=3,
+                density="as_published",
+                source="last",
+                tail=1,
+                keep_moments=False,
+                k_kdlast=0.5,
+                k_out=0.3,
+            ),
+            **THREE,
+            **BATCH_NORM,
+        }
+    ),
     "lora": Run({**alone("lora"), **classes(3), **ADAPTED}),
     "lora, sum": Run({**alone("lora", merge="individual_sum"), **THREE, **ADAPTED}),
     "lora, none": Run({**alone("lora", merge="none"), **THREE, **ADAPTED}),
@@ -215,6 +234,7 @@ TOGETHER = {
         {**classes(3), **prompted(CODA), "methods": {"fedavgm": {}, "fed_coda_prompt": {}}}
     ),
     "fedcil + fedavgm": Run({**classes(3), **IMAGES, "methods": {"fedcil": SMALL_FEDCIL, "fedavgm": {}}}),
+    "af_fcl + fedavgm": Run({**classes(3), "methods": {"af_fcl": {"width": 3}, "fedavgm": {}}}),
     "lora + fed_a_gem": Run({**classes(3), **ADAPTED, "methods": {"lora": {}, "fed_a_gem": {"sample_size": 4}}}),
     "ffa_lora + fedprox": Run({**classes(3), **ADAPTED, "methods": {"ffa_lora": {}, "fedprox": {}}}),
     "lorm + er": Run({**classes(3), **ADAPTED, "methods": {"lorm": {}, "er": {}}}),

@@ -1,0 +1,32 @@
+"""every method against its reference in plain torch, in float64; the references are in tools/twins/."""
+
+from pathlib import Path
+
+import pytest
+from twins.__main__ import CLOSES, OPENS
+from twins.twins import TWINS
+
+PAGE = Path(__file__).parents[2] / "docs" / "twins.md"
+
+ALSO_IN_NUMPY = {"FedProx", "SCAFFOLD", "EWC", "FedCurv", "LwF", "ER", "A-GEM", "GPM", "FOT", "Ditto", "FedPer"}
+
+
+def twins():
+    """All twins; `make test` leaves out those that another test computes in NumPy as a whole run."""
+    for twin in TWINS:
+        marks = [pytest.mark.soak] if twin.name in ALSO_IN_NUMPY else []
+        yield pytest.param(twin, id=twin.name, marks=marks)
+
+
+@pytest.mark.parametrize("twin", [*twins()])
+def test_a_method_is_its_reference(twin, quiet_torch):
+    """1e-11: rounding adds up to some 1e-13; the server rounds sums to multiples of 2^-44, which is 6e-14."""
+    difference, plain = twin.compare()
+    assert difference < 1e-11
+    assert plain > 1e-3
+
+
+def test_the_page_has_every_twin():
+    text = PAGE.read_text(encoding="utf-8")
+    rows = [line.split(" | ")[0][2:] for line in text.split(OPENS)[1].split(CLOSES)[0].splitlines() if "e-" in line]
+    assert rows == [twin.name for twin in TWINS]

@@ -1,0 +1,1 @@
+"""methods of raysim against references in plain torch: whole federated runs in float64."""

@@ -1,0 +1,97 @@
+"""The table of twins: methods of raysim, their settings, and their references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.engine.runner import LocalRunner
+from twins.exemplars import CAPACITY, glfc, icarl_bce, icarl_ce_kd
+from twins.penalties import ewc, fedavg, fedcurv, fedprox, scaffold
+from twins.personal import ditto, fedper
+from twins.problem import DOMAINS, PARTIAL, run_raysim
+from twins.replay import a_gem, der, er
+from twins.subspaces import fot, gpm
+from twins.teachers import cfed, flwf, lwf
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A method in a setting, and the same computed by a reference."""
+
+    name: str
+    methods: Mapping[str, Any]
+    reference: Callable[..., Tensor]
+    given: Mapping[str, float] = field(default_factory=dict)  # what the reference takes besides the problem
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    of_raysim: Callable[[Tensor, LocalRunner], Tensor] = lambda final, runner: final
+
+    def compare(self) -> tuple[float, float]:
+        """Return the largest differences of any parameter: from the reference, and of that from FedAvg."""
+        torch.set_num_threads(1)
+        problem, final, runner = run_raysim(self.methods, self.changes)
+        found = self.of_raysim(final, runner)
+        wanted = self.reference(problem, **self.given)
+        problem.trained.clear()
+        plain = fedavg(problem)
+        plain = plain.repeat(len(wanted) // len(plain)) if len(wanted) > len(plain) else plain[: len(wanted)]
+        return float((found - wanted).abs().max()), float((plain - wanted).abs().max())
+
+
+def personal_models(final: Tensor, runner: LocalRunner) -> Tensor:
+    """Return the personalized models of all clients, one after the other."""
+    return torch.cat([runner.host.clients[k].personalized[0] for k in sorted(runner.host.clients)])
+
+
+EXEMPLARS = {"memory.capacity": CAPACITY}
+LOCAL = {"evaluation.model": "local"}
+WHOLE = {"memory.capacity": 1000}
+UNLABELLED = {"dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [8], "train": 40, "test": 6}}
+
+TWINS = (
+    Twin("FedProx", {"fedprox": {"mu": 0.5}}, fedprox, {"mu": 0.5}, PARTIAL),
+    Twin("SCAFFOLD", {"scaffold": {"global_rate": 0.7}}, scaffold, {"global_rate": 0.7}, PARTIAL),
+    Twin("EWC", {"ewc": {"strength": 3.0, "decay": 0.7}}, ewc, {"strength": 3.0, "decay": 0.7}, DOMAINS),
+    Twin("FedCurv", {"fedcurv": {"strength": 0.5}}, fedcurv, {"strength": 0.5}, {**DOMAINS, **PARTIAL}),
+    Twin("LwF", {"lwf": {"strength": 3.0}}, lwf, {"strength": 3.0, "temperature": 2.0}, PARTIAL),
+    Twin(
+        "FLwF-2T",
+        {"flwf": {"alpha": 0.3, "beta": 0.5}},
+        flwf,
+        {"alpha": 0.3, "beta": 0.5, "temperature": 2.0},
+    ),
+    Twin(
+        "CFeD",
+        {"cfed": {"review_share": 0.4, "weight": 0.5}},
+        cfed,
+        {"review_share": 0.4, "weight": 0.5, "temperature": 2.0},
+        {**PARTIAL, **UNLABELLED},
+    ),
+    Twin("ER", {"er": {"sample_size": 1000}}, er, changes=WHOLE),
+    Twin("A-GEM", {"a_gem": {"sample_size": 1000}}, a_gem, changes={**DOMAINS, **WHOLE}),
+    Twin("DER", {"der": {"alpha": 0.5, "sample_size": 1000}}, der, {"alpha": 0.5, "beta": 0.0}, WHOLE),
+    Twin(
+        "DER++",
+        {"der": {"alpha": 0.5, "beta": 0.7, "sample_size": 1000}},
+        der,
+        {"alpha": 0.5, "beta": 0.7},
+        WHOLE,
+    ),
+    Twin("iCaRL, BCE", {"icarl": {"classifier": "linear"}}, icarl_bce, changes=EXEMPLARS),
+    Twin(
+        "iCaRL, CE + KD",
+        {"icarl": {"loss": "ce_kd", "classifier": "linear", "strength": 1.5}},
+        icarl_ce_kd,
+        {"strength": 1.5, "temperature": 2.0},
+        EXEMPLARS,
+    ),
+    Twin("GLFC", {"glfc": {"strength": 0.4}}, glfc, {"strength": 0.4}, EXEMPLARS),
+    Twin("GPM", {"gpm": {"threshold": [0.7]}}, gpm, {"threshold": 0.7}, DOMAINS),
+    Twin("FOT", {"fot": {"epsilon": 0.7}}, fot, {"epsilon": 0.7}, DOMAINS),
+    Twin("Ditto", {"ditto": {"lam": 0.5}}, ditto, {"lam": 0.5}, LOCAL, personal_models),
+    Twin("FedPer", {"fedper": {}}, fedper, {}, PARTIAL, lambda final, runner: final[:45]),
+)
