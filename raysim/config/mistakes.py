@@ -61,6 +61,9 @@ def _explain(root: type[BaseModel], values: Values, line: Mapping[str, Any]) -> 
 
 def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: type[BaseModel]) -> Mistake:
     key, around = str(keys[-1]), _value_at(values, keys[:-1])
+    if "." in key:
+        outer, inner = key.split(".", 1)
+        return Mistake(keys, f"found a key with a dot, allowed in YAML: {outer}: {{{inner}: ...}}")
     types = {name: field.annotation for name, field in block.model_fields.items()}
     # a key that decides which of several blocks this is allows one name only
     decides = [name for name, kind in types.items() if get_origin(kind) is Literal and len(get_args(kind)) == 1]

@@ -21,6 +21,8 @@ IN_THE_FILE = [
     ("name: demo", "name: 2024", f"run.yaml:1: name: found 2024, allowed: {FOLDER}"),
     ("name: demo", "name: " + "x" * 300, f"run.yaml:1: name: found '{'x' * 55}...', allowed: {FOLDER}"),
     ("name: demo", 'name: "a\\nb"', rf"run.yaml:1: name: found 'a\nb', allowed: {FOLDER}"),
+    ("name: demo", "name: demo\nmemory.capacity: 5", ("run.yaml:2: memory.capacity: found a key with a dot, allowed in "
+                                                     "YAML: memory: {capacity: ...}")),
     ("name: demo", "nmae: demo", "run.yaml:1: nmae: unknown key 'nmae'; did you mean 'name'? (and 1 more)"),
     ("clients:", "cleints:", ("run.yaml:6: cleints: unknown key 'cleints'; did you mean 'clients'? "
      "(and 1 more)")),
