@@ -1,7 +1,6 @@
 """EWC: pull parameters that earlier tasks need to their old values. Kirkpatrick et al., PNAS 2017, arXiv 1612.00796.
 
 Federated: after a task the clients send the diagonal of the Fisher information F_t at the model w*_t that ended it. It
-    says which parameters the task needs. From then on every client has a penalty on moving them.
 says which parameters the task needs. From then on every client has a penalty on moving them.
 
     separate (Kirkpatrick et al.):  loss + strength/2 sum_t sum_j F_tj (w_j - w*_tj)^2

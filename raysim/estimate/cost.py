@@ -216,6 +216,7 @@ class Forecast:
             self.cost.ends[self._is_later, server.round == self.cost.rounds] += 1
             ends = [done for done in self._seen if done.is_last and done.is_later == self._is_later]
             for each in self._common([done.at_end for done in ends]):
+                server.version += each.replaced
                 self._send(server.present, each)
                 self._receive(server.present, each)
             server.version += ends[-1].replaced

@@ -48,6 +48,8 @@ class Messages:
     """By name: its size, and whether it is another version than the last one. The model is not among them."""
     up: Mapping[str, int]
     """The reply, by method."""
+    replaced: int = 0
+    """How often `end_task` replaced the model since the order before it."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,9 @@ class Watcher(LocalRunner):
             self.round.sizes = sizes_in(client.stream, client.window)
             self.round.trained, self.round.steps = client.trained, client.steps
         message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
-        self.sent = next(each.version for each in broadcasts if each.name == "model")
+        version = next(each.version for each in broadcasts if each.name == "model")
+        replaced = version - self.sent if self.messages is self.round.at_end else 0
+        self.sent = version
         others = {each.name: each for each in broadcasts if each.name != "model"}
         self.messages.append(
             Messages(
@@ -210,6 +214,7 @@ class Watcher(LocalRunner):
                 {method: count_bytes(part) for method, part in message.items()},
                 {name: (count_bytes(b.value), self._versions.get(name) != b.version) for name, b in others.items()},
                 dict(reply.bytes_by_method),
+                replaced,
             )
         )
         self._versions |= {name: broadcast.version for name, broadcast in others.items()}

@@ -65,7 +65,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
     "af_fcl": DRAWING | {"methods": {"af_fcl": {"width": 3}}},
 }
-ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
+ELSEWHERE = {"a_gem", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}
