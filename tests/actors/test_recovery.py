@@ -223,7 +223,7 @@ def losses(out: Path) -> list[dict[str, Any]]:
 def writes_below(process: psutil.Process, folder: str) -> bool:
     try:
         return any(file.path.startswith(f"{folder}/") for file in process.open_files())
-    except psutil.Error:
+    except (psutil.Error, FileNotFoundError):  # it has ended; psutil lets the second through while it does
         return False
 
 

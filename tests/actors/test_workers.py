@@ -39,7 +39,7 @@ class Watching(RunDisplay):
         self.said: list[str] = []
 
     def take(self, event: Event) -> None:
-        if isinstance(event, Notice):
+        if isinstance(event, Notice) and not event.text.startswith("waiting for "):  # a slow machine's stalls
             self.said.append(event.text)
         if isinstance(event, Started):
             own = [actor for actor in actors() if actor.pid not in self.before]
