@@ -1,5 +1,7 @@
 """The drawn streets: the same frames each time, boxes of visible pixels, places by hand, and vehicles that differ."""
 
+import hashlib
+from collections.abc import Callable
 from math import pi
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 
 from raysim.data.detection import drawing
 from raysim.data.detection.drawing import draw_frame, light_of
-from raysim.data.detection.driving import driving
+from raysim.data.detection.driving import DRAWING, driving
 from raysim.data.detection.streets import CAR, PEDESTRIAN, RAIL, TRUCK, Things, hashed, route
 from raysim.data.loading import check_dataset
 from raysim.objectives.boxes import check_boxes
@@ -17,8 +19,11 @@ from raysim.objectives.boxes import check_boxes
 SMALL = {"vehicles": 2, "frames": 3, "tests": 2, "seconds": 4.0, "size": 64}
 
 
-def make(**keys: Any) -> Any:
-    return check_dataset(driving(Path(), False, **{**SMALL, **keys}), "driving")
+NOWHERE = Path("/proc/none")  # cannot be written, so frames are drawn anew
+
+
+def make(root: Path = NOWHERE, **keys: Any) -> Any:
+    return check_dataset(driving(root, False, **{**SMALL, **keys}), "driving")
 
 
 def things(*rows: tuple[int, float, float, float]) -> Things:
@@ -45,6 +50,42 @@ def test_the_frames_are_a_function_of_the_keys() -> None:
     assert check_boxes(one.train.y, 4) is None
     assert (one.train.x[:3] != one.train.x[3:]).mean() > 0.3  # routes differ, and so do those of tests
     assert (one.train.x[:2] != one.test.x[:2]).mean() > 0.3
+
+
+def test_these_frames_have_this_hash() -> None:
+    """If this fails, raise DRAWING in driving.py, so that files of earlier frames are not read, and renew the hash."""
+    frames = make(areas=["town", "highway"], weather="rain", hours=(18.0, 23.0), frames=2)
+    boxes = frames.train.y.round(4)  # functions such as sin may differ in the last bit
+    assert hashlib.sha256(boxes.tobytes()).hexdigest()[:16] == "1a0f158fc546a3cd"
+    assert DRAWING == 1
+
+
+def test_frames_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[int, int]] = []
+    draw_one: Callable[..., Any] = drawing.draw_frame
+    monkeypatch.setattr("raysim.data.detection.driving.draw_frame", lambda *a: drawn.append(a[4]) or draw_one(*a))
+    first, again = make(tmp_path), make(tmp_path)
+    assert len(drawn) == 2 * (3 + 2)
+    for one, other in ((first.train, again.train), (first.test, again.test)):
+        assert (one.x == other.x).all()
+        assert (one.y == other.y).all()
+        assert {name: values.tolist() for name, values in one.columns.items()} == {
+            name: values.tolist() for name, values in other.columns.items()
+        }
+    assert (first.train.x == make().train.x).all()
+    drawn.clear()
+    for keys in ({"seed": 1}, {"weather": "fog"}, {"hours": (20.0, 21.0)}, {"seconds": 3.0}, {"smallest": 0.2}):
+        assert make(tmp_path, **keys).train.y.shape == first.train.y.shape
+    assert len(drawn) == 5 * 2 * (3 + 2)
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"PK\x03\x04 half a file"])
+def test_a_file_that_cannot_be_read_is_written_again(tmp_path: Path, content: bytes) -> None:
+    frames = make(tmp_path)
+    for path in (tmp_path / "driving").iterdir():
+        path.write_bytes(content if content else path.read_bytes()[:-40])
+    assert (make(tmp_path).train.x == frames.train.x).all()
+    assert all(path.stat().st_size > 1000 for path in (tmp_path / "driving").iterdir())
 
 
 def test_weather_and_hours_change_pixels_and_no_boxes() -> None:

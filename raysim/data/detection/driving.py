@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +18,12 @@ from raysim.data.dataset import Array, Dataset, Split, require_memory
 from raysim.data.detection.drawing import Area, Light, Weather, draw_frame, light_of
 from raysim.data.detection.streets import CLASSES, SPEED, highway, route, town
 from raysim.objectives.boxes import pad_boxes
+from raysim.system.files import write_whole
 
 MOST = 16  # boxes of a frame, the nearest
 TESTS = 1000  # the routes of tests are those of other vehicles
+DRAWING = 1  # raised when the same keys give other frames; a test holds their hash
+FOLDER = "driving"  # below the folder of the datasets
 
 Hour = Annotated[float, Ge(0), Le(48)]
 
@@ -44,7 +53,8 @@ def driving(
     Each vehicle drives through a town of blocks, on a route drawn from `seed`, or on a highway. A frame shows what is
     around it at that second. Boxes are those of an object's visible pixels. An object has none if more than 70% of its
     outline is hidden, or if its box is smaller than `smallest`. A frame keeps its 16 nearest boxes. The vehicles are
-    the samples' client ids, for partition=natural. The columns are vehicle, second and hour.
+    the samples' client ids, for partition=natural. The columns are vehicle, second and hour. Frames are drawn once and
+    kept in a file below `root`, if it can be written.
 
     Raises:
         ConfigError: the frames do not fit into memory.
@@ -53,9 +63,14 @@ def driving(
         vehicles * max(frames, tests) * 3 * size * size, "dataset.frames", f"{frames} for {vehicles} vehicles"
     )
 
-    def drive(vehicle: int, count: int, training: bool) -> tuple[Array, list[list[list[float]]], Array, Array]:
+    def drive(vehicle: int, count: int, training: bool) -> dict[str, Array]:
         area = areas[vehicle % len(areas)]
         number = vehicle if training else TESTS + vehicle
+        keys = (number, count, seconds, size, smallest, area, weather, tuple(hours), seed)
+        name = hashlib.blake2b(repr((DRAWING, keys)).encode(), digest_size=16).hexdigest()
+        return keep(root / FOLDER / f"{name}.npz", lambda: draw(number, count, area))
+
+    def draw(number: int, count: int, area: Area) -> dict[str, Array]:
         times = [seconds * frame for frame in range(count)]
         hour = np.linspace(*hours, count)
         noise = np.random.default_rng([seed, number, ("town", "highway").index(area)])
@@ -68,19 +83,25 @@ def driving(
             )
             x[frame], boxes = draw_frame(around, pose, area, light, (size, smallest), noise)
             rows.append(boxes[:MOST])
-        return x, rows, np.array(times), hour
+        return {"x": x, "y": pad_boxes(rows, MOST), "second": np.array(times), "hour": hour}
 
     def make_split(count: int, training: bool) -> Split:
         drives = [drive(vehicle, count, training) for vehicle in range(vehicles)]
-        boxes = [rows for _, of_drive, _, _ in drives for rows in of_drive]
+        x, y, second, hour = (np.concatenate([one[key] for one in drives]) for key in ("x", "y", "second", "hour"))
         vehicle = np.repeat(np.arange(vehicles), count)
-        columns = {
-            "vehicle": vehicle,
-            "second": np.concatenate([d[2] for d in drives]),
-            "hour": np.concatenate([d[3] for d in drives]),
-        }
-        return Split(
-            np.concatenate([d[0] for d in drives]), pad_boxes(boxes, MOST), vehicle if training else None, columns
-        )
+        columns = {"vehicle": vehicle, "second": second, "hour": hour}
+        return Split(x, y, vehicle if training else None, columns)
 
     return Dataset(make_split(frames, True), make_split(tests, False), len(CLASSES), CLASSES)
+
+
+def keep(path: Path, draw: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+    """Return the arrays of a file, or draw them and write the file, if it can be written."""
+    with suppress(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error), np.load(io.BytesIO(path.read_bytes())) as file:
+        return dict(file)
+    arrays, content = draw(), io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content.getvalue())
+    return arrays
