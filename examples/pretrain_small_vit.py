@@ -24,6 +24,7 @@ from raysim.config.lookup import resolve
 from raysim.data.dataset import Dataset, Split
 from raysim.data.loading import load_dataset, resolve_root
 from raysim.models.vit import vit
+from raysim.system.errors import ConfigError
 
 
 def pretrain(
@@ -137,5 +138,8 @@ if __name__ == "__main__":
     if len(names) > 2 or "--help" in names:
         sys.exit(__doc__)
     given = {key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in pairs)}
-    weights, others = pretrain(*[yaml.safe_load(names[0])] if names else [], *names[1:], **given)
+    try:
+        weights, others = pretrain(*[yaml.safe_load(names[0])] if names else [], *names[1:], **given)
+    except ConfigError as error:
+        sys.exit(str(error))
     print(f"model.weights: {weights}\ndataset: {{name: npz, path: {others}}}")

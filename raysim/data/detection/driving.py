@@ -97,7 +97,10 @@ def driving(
 
 def keep(path: Path, draw: Callable[[], dict[str, Array]]) -> dict[str, Array]:
     """Return the arrays of a file, or draw them and write the file, if it can be written."""
-    with suppress(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error), np.load(io.BytesIO(path.read_bytes())) as file:
+    with (
+        suppress(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error),
+        np.load(io.BytesIO(path.read_bytes())) as file,
+    ):
         return dict(file)
     arrays, content = draw(), io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **arrays)
