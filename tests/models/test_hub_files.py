@@ -81,5 +81,7 @@ def test_what_the_hub_does_not_have_is_an_error_in_one_line(asked: list[dict[str
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ConfigError, match=r"huggingface_hub cannot be imported .*pip install 'raysim-cfl\[hugging_face\]'"):
+    with pytest.raises(
+        ConfigError, match=r"huggingface_hub cannot be imported .*pip install 'raysim-cfl\[hugging_face\]'"
+    ):
         find_weights("hf://owner/vit.tiny")
