@@ -110,7 +110,8 @@ class Model(NamedComponent):
 
     what = "model"
     weights: str | None = None
-    """The file of the initial state_dict, as torch.save writes it, or in the format safetensors (.safetensors)."""
+    """The file of the initial state_dict, as torch.save writes it, or in the format safetensors (.safetensors).
+    hf://OWNER/NAME is model.safetensors of the Hugging Face hub (the extra hugging_face)."""
     prefix: str = ""
     """The start of the names of the parameters that the file has, such as "vit.", which its own names lack."""
     freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()

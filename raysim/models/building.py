@@ -1,7 +1,5 @@
 """Build a run's model, with the same initial weights on every host. A separate random stream draws them."""
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +7,7 @@ from raysim.config import Config
 from raysim.models.adapters import add_adapters
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
+from raysim.models.hub_files import find_weights
 from raysim.models.inputs import Ids, two_samples
 from raysim.models.layers import find_head
 from raysim.models.stages import begin_late
@@ -61,7 +60,7 @@ def build_model(
     weights, with_adapters = {}, False
     x = two_samples(module, shape, vocabulary) if new_head and spec.weights is not None else None
     if spec.weights is not None:
-        path = Path(spec.weights).expanduser()
+        path = find_weights(spec.weights)
         weights = read_weights(module, path, spec.prefix)
         with_adapters = spec.adapters is not None and any(name.endswith(".lora_a.weight") for name in weights)
         if not with_adapters:
