@@ -56,12 +56,13 @@ class Round:
 
 @dataclass
 class Problem:
-    """A federation, its cohorts in every round, and the initial parameters [P]."""
+    """A federation, its cohorts in every round, and the initial parameters: [P], and by name."""
 
     config: Config
     federation: Federation
     cohorts: tuple[tuple[int, ...], ...]
     start: Tensor
+    named: Mapping[str, Tensor]
     trained: Counter[int] = field(default_factory=Counter)  # how often each client has trained
 
     @property
@@ -137,8 +138,9 @@ def run_raysim(methods: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[
         runner = LocalRunner(config, federation)
         events = list(Simulation(config, federation, runner).events())
         first = build_model(config, federation.shape, federation.classes)
-    start = torch.cat([p.detach().reshape(-1) for p in first.parameters()])
+    named = {name: p.detach() for name, p in first.named_parameters()}
+    start = torch.cat([p.reshape(-1) for p in named.values()])
     cohorts = tuple(tuple(event.cohort) for event in events if isinstance(event, RoundDone))
     (end,) = (event for event in events if isinstance(event, Finished))
     final = torch.cat([value.reshape(-1) for value in end.state.values()])
-    return Problem(config, federation, cohorts, start), final, runner
+    return Problem(config, federation, cohorts, start, named), final, runner

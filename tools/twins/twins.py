@@ -15,6 +15,17 @@ from twins.exemplars import CAPACITY, glfc, icarl_bce, icarl_ce_kd
 from twins.penalties import ewc, fedavg, fedcurv, fedprox, scaffold
 from twins.personal import ditto, fedper
 from twins.problem import DOMAINS, PARTIAL, Problem, run_raysim
+from twins.prompts import (
+    IMAGES,
+    coda_averaged,
+    coda_prompt,
+    cprompt,
+    cprompt_averaged,
+    dual_averaged,
+    dualprompt,
+    l2p,
+    l2p_averaged,
+)
 from twins.replay import a_gem, der, er
 from twins.subspaces import fot, gpm
 from twins.teachers import cfed, flwf, lwf
@@ -52,6 +63,11 @@ def personal_models(final: Tensor, runner: LocalRunner) -> Tensor:
 def without_a_and_b(final: Tensor, runner: LocalRunner) -> Tensor:
     """Return the merged weight of the adapted layer, its bias, and the head. A and B are new at the end of a run."""
     return torch.cat([final[:45], final[71:]])
+
+
+def with_prompts(kind: str) -> Mapping[str, Any]:
+    """Return the changes of the config for the transformer with prompts of a kind, on images."""
+    return {**PARTIAL, **IMAGES, "model": {"name": "twins.network:transformer", "prompts": kind}}
 
 
 EXEMPLARS = {"memory.capacity": CAPACITY}
@@ -121,5 +137,23 @@ TWINS = (
         LOW_RANK,
         of_raysim=without_a_and_b,
         plain=averaged,
+    ),
+    Twin("Fed-L2P", {"fed_l2p": {"pull": 0.5}}, l2p, {"pull": 0.5}, with_prompts("l2p"), plain=l2p_averaged),
+    Twin(
+        "Fed-DualPrompt",
+        {"fed_dualprompt": {}},
+        dualprompt,
+        {"pull": 1.0},
+        with_prompts("dual"),
+        plain=dual_averaged,
+    ),
+    Twin("Fed-CODA-P", {"fed_coda_prompt": {}}, coda_prompt, {"mu": 0.1}, with_prompts("coda"), plain=coda_averaged),
+    Twin(
+        "Fed-CPrompt",
+        {"fed_cprompt": {"near": 3.0, "far": 9.0, "margin": 0.001}},
+        cprompt,
+        {"near": 3.0, "far": 9.0, "margin": 0.001},
+        with_prompts("cprompt"),
+        plain=cprompt_averaged,
     ),
 )
