@@ -9,6 +9,7 @@ from twins.twins import TWINS
 PAGE = Path(__file__).parents[2] / "docs" / "twins.md"
 
 ALSO_IN_NUMPY = {"FedProx", "SCAFFOLD", "EWC", "FedCurv", "LwF", "ER", "A-GEM", "GPM", "FOT", "Ditto", "FedPer"}
+ALSO_IN_NUMPY |= {"LoRM", "PILoRA"}
 
 
 def twins():

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from raysim.engine.runner import LocalRunner
+from twins.adapters import ADAPTERS, averaged, ffa_lora, lora, lorm, pilora
 from twins.exemplars import CAPACITY, glfc, icarl_bce, icarl_ce_kd
 from twins.penalties import ewc, fedavg, fedcurv, fedprox, scaffold
 from twins.personal import ditto, fedper
-from twins.problem import DOMAINS, PARTIAL, run_raysim
+from twins.problem import DOMAINS, PARTIAL, Problem, run_raysim
 from twins.replay import a_gem, der, er
 from twins.subspaces import fot, gpm
 from twins.teachers import cfed, flwf, lwf
@@ -29,6 +30,7 @@ class Twin:
     given: Mapping[str, float] = field(default_factory=dict)  # what the reference takes besides the problem
     changes: Mapping[str, Any] = field(default_factory=dict)
     of_raysim: Callable[[Tensor, LocalRunner], Tensor] = lambda final, runner: final
+    plain: Callable[[Problem], Tensor] = fedavg  # FedAvg of the same network
 
     def compare(self) -> tuple[float, float]:
         """Return the largest differences of any parameter: from the reference, and of that from FedAvg."""
@@ -37,7 +39,7 @@ class Twin:
         found = self.of_raysim(final, runner)
         wanted = self.reference(problem, **self.given)
         problem.trained.clear()
-        plain = fedavg(problem)
+        plain = self.plain(problem)
         plain = plain.repeat(len(wanted) // len(plain)) if len(wanted) > len(plain) else plain[: len(wanted)]
         return float((found - wanted).abs().max()), float((plain - wanted).abs().max())
 
@@ -47,9 +49,15 @@ def personal_models(final: Tensor, runner: LocalRunner) -> Tensor:
     return torch.cat([runner.host.clients[k].personalized[0] for k in sorted(runner.host.clients)])
 
 
+def without_a_and_b(final: Tensor, runner: LocalRunner) -> Tensor:
+    """Return the merged weight of the adapted layer, its bias, and the head. A and B are new at the end of a run."""
+    return torch.cat([final[:45], final[71:]])
+
+
 EXEMPLARS = {"memory.capacity": CAPACITY}
 LOCAL = {"evaluation.model": "local"}
 WHOLE = {"memory.capacity": 1000}
+LOW_RANK = {**PARTIAL, **ADAPTERS}
 UNLABELLED = {"dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [8], "train": 40, "test": 6}}
 
 TWINS = (
@@ -94,4 +102,24 @@ TWINS = (
     Twin("FOT", {"fot": {"epsilon": 0.7}}, fot, {"epsilon": 0.7}, DOMAINS),
     Twin("Ditto", {"ditto": {"lam": 0.5}}, ditto, {"lam": 0.5}, LOCAL, personal_models),
     Twin("FedPer", {"fedper": {}}, fedper, {}, PARTIAL, lambda final, runner: final[:45]),
+    Twin("Fed-LoRA", {"lora": {}}, lora, {}, LOW_RANK, of_raysim=without_a_and_b, plain=averaged),
+    Twin("FFA-LoRA", {"ffa_lora": {}}, ffa_lora, {}, LOW_RANK, of_raysim=without_a_and_b, plain=averaged),
+    Twin(
+        "LoRM",
+        {"lorm": {"alpha": 0.6}},
+        lorm,
+        {"alpha": 0.6, "alpha_head": 0.5},
+        LOW_RANK,
+        of_raysim=without_a_and_b,
+        plain=averaged,
+    ),
+    Twin(
+        "PILoRA",
+        {"pilora": {"compact": 0.1, "orthogonal": 0.2}},
+        pilora,
+        {"compact": 0.1, "sparse": 0.01, "orthogonal": 0.2, "temperature": 0.2},
+        LOW_RANK,
+        of_raysim=without_a_and_b,
+        plain=averaged,
+    ),
 )
