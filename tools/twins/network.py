@@ -1,4 +1,4 @@
-"""The networks of the twins, in float64: a small one with one hidden layer, and a transformer with prompts."""
+"""The networks of the twins, in float64: one with one hidden layer, one with BatchNorm, and a transformer."""
 
 import torch
 from torch import Tensor, nn
@@ -42,3 +42,8 @@ def transformer(shape: tuple[int, ...], classes: int, *, prompts: str) -> nn.Mod
             if not parameter.requires_grad:
                 parameter.add_(0.3 * torch.randn_like(parameter))
     return found
+
+
+def normalized(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network of images with BatchNorm: 64 inputs, 5 hidden units with tanh, and 6 classes."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, classes)).double()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim.engine.runner import LocalRunner
+from twins import generators
 from twins.adapters import ADAPTERS, averaged, ffa_lora, lora, lorm, pilora
 from twins.exemplars import CAPACITY, glfc, icarl_bce, icarl_ce_kd
 from twins.penalties import ewc, fedavg, fedcurv, fedprox, scaffold
@@ -42,6 +43,7 @@ class Twin:
     changes: Mapping[str, Any] = field(default_factory=dict)
     of_raysim: Callable[[Tensor, LocalRunner], Tensor] = lambda final, runner: final
     plain: Callable[[Problem], Tensor] = fedavg  # FedAvg of the same network
+    bound: float = 1e-11  # what the difference does not exceed
 
     def compare(self) -> tuple[float, float]:
         """Return the largest differences of any parameter: from the reference, and of that from FedAvg."""
@@ -70,9 +72,41 @@ def with_prompts(kind: str) -> Mapping[str, Any]:
     return {**PARTIAL, **IMAGES, "model": {"name": "twins.network:transformer", "prompts": kind}}
 
 
+def with_statistics(final: Tensor, runner: LocalRunner) -> Tensor:
+    """Return the parameters of the network with BatchNorm, and the running means and variances after them."""
+    return torch.cat([final[:335], final[-36:], final[335:345]])
+
+
 EXEMPLARS = {"memory.capacity": CAPACITY}
 LOCAL = {"evaluation.model": "local"}
 WHOLE = {"memory.capacity": 1000}
+PICTURES = {**PARTIAL, **generators.IMAGES}
+MFCL = {
+    "w_ft": 0.8,
+    "w_kd": 0.4,
+    "generated": 3,
+    "steps": 4,
+    "lr": 0.01,
+    "latent": 6,
+    "width": 4,
+    "divisor": 2.0,
+    "w_ie": 1.5,
+    "w_bn": 0.001,
+    "w_noise": 0.5,
+}
+TARGET = {
+    "kd": 2.0,
+    "temperature": 2.0,
+    "client_batch": 5,
+    "calls": 2,
+    "batch": 11,
+    "steps": 3,
+    "lr_g": 0.01,
+    "lr_z": 0.02,
+    "bn": 3.0,
+    "oh": 0.5,
+    "width": 4,
+}
 LOW_RANK = {**PARTIAL, **ADAPTERS}
 UNLABELLED = {"dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [8], "train": 40, "test": 6}}
 
@@ -155,5 +189,25 @@ TWINS = (
         {"near": 3.0, "far": 9.0, "margin": 0.001},
         with_prompts("cprompt"),
         plain=cprompt_averaged,
+    ),
+    Twin(
+        "MFCL",
+        {"mfcl": {**MFCL, "batch_size": 16}},
+        generators.mfcl,
+        {**MFCL, "batch": 16},
+        PICTURES,
+        with_statistics,
+        generators.averaged,
+        bound=1e-8,  # gradients of biases before BatchNorm are zero but for rounding, which Adam makes steps of
+    ),
+    Twin(
+        "TARGET",
+        {"target": {**TARGET, "z": 6}},
+        generators.target,
+        {**TARGET, "latent": 6},
+        PICTURES,
+        with_statistics,
+        generators.averaged,
+        bound=1e-10,  # divides by deviations, which are small
     ),
 )
