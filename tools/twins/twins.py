@@ -13,6 +13,7 @@ from raysim.engine.runner import LocalRunner
 from twins import generators
 from twins.adapters import ADAPTERS, averaged, ffa_lora, lora, lorm, pilora
 from twins.exemplars import CAPACITY, glfc, icarl_bce, icarl_ce_kd
+from twins.flows import af_fcl
 from twins.penalties import ewc, fedavg, fedcurv, fedprox, scaffold
 from twins.personal import ditto, fedper
 from twins.problem import DOMAINS, PARTIAL, Problem, run_raysim
@@ -106,6 +107,16 @@ TARGET = {
     "bn": 3.0,
     "oh": 0.5,
     "width": 4,
+}
+AF_FCL = {
+    "k_flow": 0.5,
+    "theta": 0.2,
+    "k_last": 0.4,
+    "k_kdlast": 0.6,
+    "k_feat": 0.5,
+    "k_out": 0.4,
+    "width": 4,
+    "flow_lr": 0.01,
 }
 LOW_RANK = {**PARTIAL, **ADAPTERS}
 UNLABELLED = {"dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [8], "train": 40, "test": 6}}
@@ -210,4 +221,5 @@ TWINS = (
         generators.averaged,
         bound=1e-10,  # divides by deviations, which are small
     ),
+    Twin("AF-FCL", {"af_fcl": {**AF_FCL, "tail": 1}}, af_fcl, AF_FCL, {"training.local_epochs": 1}),
 )
