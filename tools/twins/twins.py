@@ -12,6 +12,7 @@ from torch import Tensor
 from raysim.engine.runner import LocalRunner
 from twins import generators
 from twins.adapters import ADAPTERS, averaged, ffa_lora, lora, lorm, pilora
+from twins.anchors import lander
 from twins.exemplars import CAPACITY, glfc, icarl_bce, icarl_ce_kd
 from twins.flows import af_fcl
 from twins.penalties import ewc, fedavg, fedcurv, fedprox, scaffold
@@ -118,6 +119,26 @@ AF_FCL = {
     "width": 4,
     "flow_lr": 0.01,
 }
+LANDER = {
+    "dimension": 4,
+    "anchor": 2.0,
+    "radius": 0.25,
+    "new": 0.3,
+    "old": 0.4,
+    "client_batch": 5,
+    "hidden": 4,
+    "width": 4,
+    "warmup": 2,
+    "calls": 3,
+    "batch": 13,
+    "steps": 2,
+    "student_steps": 2,
+    "lr_g": 0.01,
+    "lr_s": 0.02,
+    "bn": 1.0,
+    "oh": 0.5,
+    "adv": 1.0,
+}
 LOW_RANK = {**PARTIAL, **ADAPTERS}
 UNLABELLED = {"dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [8], "train": 40, "test": 6}}
 
@@ -222,4 +243,14 @@ TWINS = (
         bound=1e-10,  # divides by deviations, which are small
     ),
     Twin("AF-FCL", {"af_fcl": {**AF_FCL, "tail": 1}}, af_fcl, AF_FCL, {"training.local_epochs": 1}),
+    Twin(
+        "LANDER",
+        {"lander": LANDER},
+        lander,
+        LANDER,
+        {**PICTURES, "seed": 7},  # in a task of this seed, the first round has the least loss
+        with_statistics,
+        generators.averaged,
+        bound=1e-10,
+    ),
 )
