@@ -42,7 +42,7 @@ from raysim.api import (
 class Ewc(Method):
     """EWC: a pull to where earlier tasks ended, by their Fisher information (Kirkpatrick et al., PNAS 2017)."""
 
-    strength: Annotated[float, Ge(0), doc("lambda: how firmly earlier tasks hold what they need")] = 100.0
+    strength: Annotated[float, Ge(0), doc("lambda: how firmly earlier tasks hold what they need")] = 10.0
     mode: Annotated[Literal["online", "separate"], doc("one penalty, or one for each task")] = "online"
     decay: Annotated[float, Ge(0), Le(1), doc("gamma: what is left of the older tasks' Fisher at every new one")] = 1.0
     fisher: Annotated[FisherForm, doc("squared gradients of samples or batches, or with the model's labels")] = "sample"

@@ -16,7 +16,7 @@ from raysim.api import Delta, Method, Server, ServerHalf
 class FedAvgM(Method):
     """FedAvgM: the server's update has momentum (Hsu, Qi and Brown, 2019, arXiv 1909.06335)."""
 
-    beta: Annotated[float, Ge(0), Lt(1), doc("the momentum's decay")] = 0.9
+    beta: Annotated[float, Ge(0), Lt(1), doc("the momentum's decay")] = 0.3
     lr: Annotated[float, Gt(0), doc("the server's rate")] = 1.0
 
     neutral: ClassVar = {"beta": 0.0, "lr": 1.0}

@@ -58,7 +58,7 @@ def recursion(name, updates, lr, beta=0.9, beta1=0.9, beta2=0.99, tau=1e-3):
         ("fedavgm", {"lr": 0.7, "beta": 0.6}),
         ("fedadam", {"lr": 0.03, "beta1": 0.8, "beta2": 0.95, "tau": 0.01}),
         ("fedyogi", {"lr": 0.03, "beta1": 0.8, "beta2": 0.5, "tau": 0.05}),
-        ("fedavgm", {"lr": 1.0}),
+        ("fedavgm", {"lr": 1.0, "beta": 0.9}),
         ("fedadam", {"lr": 0.1}),
         ("fedyogi", {"lr": 0.1}),
     ],
@@ -66,7 +66,7 @@ def recursion(name, updates, lr, beta=0.9, beta1=0.9, beta2=0.99, tau=1e-3):
 def test_a_run_follows_the_recursion(models, name, knobs):
     """Two tasks of four rounds, two of three clients: the moments go on through rounds, cohorts and tasks.
 
-    Where only lr is given, the others are the papers': 0.9; 0.9, 0.99 and 1e-3.
+    Where only lr is given, the others are the papers': 0.9, 0.99 and 1e-3.
     """
     found, updates = models({name: knobs}, training__rounds_per_task=4, participation={"count": 2})
     wanted = found[0] + np.cumsum(recursion(name, updates, **knobs), axis=0)
@@ -74,8 +74,9 @@ def test_a_run_follows_the_recursion(models, name, knobs):
     assert min(np.abs(d).max() for d in updates) > 1e-2
 
 
-def test_the_default_rates_are_the_papers():
-    assert (FedAvgM().lr, FedAdam().lr, FedYogi().lr) == (1.0, 0.1, 0.1)
+def test_the_defaults_are_those_that_train():
+    """The papers' 0.9 and 0.1 end at chance on split digits: see test_defaults_train.py."""
+    assert (FedAvgM().lr, FedAvgM().beta, FedAdam().lr, FedYogi().lr) == (1.0, 0.3, 0.003, 0.003)
 
 
 @pytest.mark.parametrize("model", [SOFTMAX, {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}])
@@ -139,7 +140,7 @@ def test_the_first_change_is_scale_free():
     """d = 3 tau: lr (1 - b1) d / (sqrt(v) + tau) = 0.1 * 0.1 * 3 / (1 + sqrt(v / tau^2)), v / tau^2 = 1.08, or 1.09."""
     for kind, v in ((FedAdam, 1.08), (FedYogi, 1.09)):
         for tau in (1e-3, 0.5):
-            ((change,),) = updated(kind.Server("adaptive", kind(tau=tau)), [3 * tau])
+            ((change,),) = updated(kind.Server("adaptive", kind(lr=0.1, tau=tau)), [3 * tau])
             assert change == pytest.approx(0.03 / (1 + v**0.5), rel=1e-13)
 
 
