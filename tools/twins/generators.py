@@ -25,14 +25,23 @@ FIRST = torch.cat([torch.zeros(5), torch.ones(5)]).double()  # the initial stati
 class Adam:
     """Adam (Kingma and Ba, ICLR 2015, algorithm 1)."""
 
-    def __init__(self, first: float) -> None:
-        self.first, self.m, self.v, self.t = first, torch.zeros(1).double(), torch.zeros(1).double(), 0
+    def __init__(self, first: float, second: float = 0.999) -> None:
+        self.first, self.second, self.m, self.v, self.t = (
+            first,
+            second,
+            torch.zeros(1).double(),
+            torch.zeros(1).double(),
+            0,
+        )
 
     def step(self, w: Tensor, g: Tensor, lr: float) -> Tensor:
         """Return w after a step along the gradient g."""
         self.t += 1
-        self.m, self.v = self.first * self.m + (1 - self.first) * g, 0.999 * self.v + 0.001 * g.square()
-        root = (self.v / (1 - 0.999**self.t)).sqrt()
+        self.m, self.v = (
+            self.first * self.m + (1 - self.first) * g,
+            self.second * self.v + (1 - self.second) * g.square(),
+        )
+        root = (self.v / (1 - self.second**self.t)).sqrt()
         return w - lr * self.m / (1 - self.first**self.t) / (root + 1e-8)
 
 
