@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generators import ADAPTED, PROMPTED
 
 import raysim
 from raysim.config.lookup import table
@@ -20,6 +21,8 @@ STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 DIVERGED = ("fedavgm", "fedadam", "fedyogi", "ewc")  # or ended at chance, with the papers' defaults
 SLOW = ("fedcil", "af_fcl")  # a minute each; their configs have other defaults for small data
+NEEDS_MORE = {"cfed", "target", "lander", "mfcl"} | {*PROMPTED} | {*ADAPTED}
+"""Samples without labels, BatchNorm, prompts or adapters, which these streams do not have."""
 COMMON = {"memory.capacity": 50, "logging.tensorboard": False}
 
 
@@ -33,15 +36,19 @@ def test_task_il_is_above_chance_on_split_digits(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("name", [name for name in table("method") if name not in SLOW])
 def test_every_method_that_is_not_refused_ends_finite(name: str, stream: str, tmp_path: Path) -> None:
-    """In two rounds of a task; the methods above, which have diverged before, in all ten."""
+    """In two rounds of a task; the methods above, which have diverged before, in all ten.
+
+    Two rounds say nothing about accuracy. A method may be refused only if it needs another model or more data.
+    """
     config, keys = STREAMS[stream]
     short = {} if name in DIVERGED else {"training.rounds_per_task": 2}
     try:
         keys = {**COMMON, **keys, **short, "methods": {name: {}}}
         result = raysim.run(config, keys, out=tmp_path / "run", local=True)
-    except raysim.ConfigError:  # it needs another model or a second dataset
+    except raysim.ConfigError:
+        assert name in NEEDS_MORE
         return
+    assert name not in NEEDS_MORE
     rounds = (json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines())
     assert all(isfinite(done["loss"]) for done in rounds if done["loss"] is not None)
-    protocol = "task_il" if stream == "split" else "domain_il"
-    assert result.evaluation[protocol]["average_accuracy"] > (0.45 if stream == "split" else 0.1)
+    assert all(isfinite(found["average_accuracy"]) for found in result.evaluation.values())

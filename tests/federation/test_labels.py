@@ -143,7 +143,9 @@ def test_cfed_reviews_on_them(tiny: Any, simulate: Any) -> None:
     assert plain.sha256 != cfed.sha256
     assert plain.rounds[1].loss == cfed.rounds[1].loss
     many = tiny(methods={"cfed": {}}, dataset__label_rate=0.99)
-    assert all(not len(stream) for stream in build_federation(many).unlabelled.streams)  # type: ignore[union-attr]
+    unlabelled = build_federation(many).unlabelled
+    assert unlabelled is not None
+    assert all(not len(stream) for stream in unlabelled.streams)
     assert simulate(many).simulation.server.parameters.isfinite().all()
 
 

@@ -27,8 +27,10 @@ class Browser:
         options = [option for option in site_check.QUIET if not option.startswith("--virtual")]
         command = [str(site_check.BROWSER), *options, f"--user-data-dir={self._profile.name}", "about:blank"]
         shell = ["bash", "-c", start, str(to_it), str(from_it), *command, "--remote-debugging-pipe"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-        self._process = subprocess.Popen(shell, pass_fds=(to_it, from_it), **quiet)  # type: ignore[call-overload]
+        nothing = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            shell, pass_fds=(to_it, from_it), stdin=nothing, stdout=nothing, stderr=nothing
+        )
         os.close(to_it)
         os.close(from_it)
         self._number = 0

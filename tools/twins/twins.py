@@ -232,7 +232,7 @@ TWINS = (
         PICTURES,
         with_statistics,
         generators.averaged,
-        bound=1e-8,  # gradients of biases before BatchNorm are zero but for rounding, which Adam makes steps of
+        bound=1e-8,  # gradients of biases before BatchNorm are rounding alone, and Adam makes steps of it
     ),
     Twin(
         "TARGET",
