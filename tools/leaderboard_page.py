@@ -11,7 +11,7 @@ from statistics import fmean
 
 from raysim.evaluation.metrics import protocol_label
 from raysim.reports.grouping import MethodGroup, group_runs
-from raysim.reports.ranks import Ranking, mean_ranks, rank_settings
+from raysim.reports.ranks import Ranking, mean_ranks
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import ACCURACY, FORGETTING, NOTHING, Quantity
 
@@ -30,7 +30,7 @@ SHOWN = (
 def read_rankings(directory: Path) -> list[Ranking]:
     """Return the rankings of a sweep's settings, by their titles."""
     left_out: list[str] = []
-    found = rank_settings(group_runs(find_runs([directory], left_out), left_out))
+    found = map(Ranking, group_runs(find_runs([directory], left_out), left_out))
     return sorted(found, key=lambda ranking: ranking.setting.title)
 
 
@@ -60,7 +60,7 @@ def _table(ranking: Ranking) -> Iterator[str]:
     for group in ranking.setting.groups:
         protocol = group.protocols[0]
         found = SHOWN[0].average_group(group, protocol)
-        name = ranking.names[group.label]
+        name = group.name
         rows.append((-float(SHOWN[0].show(found.mean)) if found else 0.0, name, protocol, group))
     for _, name, protocol, group in sorted(rows, key=lambda row: row[:2]):
         rank = "bound" if group.bound else str(ranking.ranks.get(name, NOTHING))

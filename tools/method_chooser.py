@@ -76,9 +76,9 @@ def _ranks(name: str, rankings: Sequence[Ranking]) -> dict[str, float]:
         of_kind = [ranking for ranking in rankings if ranking.setting.title.endswith(ending)]
         by_setting = [
             [
-                ranking.ranks[ranking.names[group.label]]
+                ranking.ranks[group.name]
                 for group in ranking.groups
-                if [*group.methods] == [name] and ranking.names[group.label] in ranking.ranks
+                if [*group.methods] == [name] and group.name in ranking.ranks
             ]
             for ranking in of_kind
         ]

@@ -31,8 +31,7 @@ def pack(directory: Path) -> Path:
         raise SystemExit(f"{directory}: there is no run that ended below this directory")
     sweep = None
     if (directory / SWEEP_FILE).is_file():
-        name = str(read_yaml(directory / SWEEP_FILE).values.get("name", ""))
-        sweep = {"name": name, "runs": read_labels(directory)}
+        sweep = read_labels(directory).model_dump(exclude_defaults=True)
     lines = [{"format": FORMAT, "name": directory.name, "sweep": sweep}, *(_pack_run(run, directory) for run in runs)]
     text = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in lines)
     packed = io.BytesIO()

@@ -9,7 +9,7 @@ from typing import Literal
 
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.naming import join_names
-from raysim.reports.ranks import rank_settings, tabulate_overview
+from raysim.reports.ranks import tabulate_overview
 from raysim.reports.statistics import MeanOverSeeds
 from raysim.reports.tables import ReportTable, tabulate_settings
 from raysim.system.version import VERSION
@@ -182,7 +182,7 @@ class Report:
     def extent(self) -> str:
         """The numbers of runs, methods and settings. A method with other tuned values is the same."""
         settings = [section.setting for section in self.sections]
-        names = {name for ranking in rank_settings(settings) for name in ranking.names.values()}
+        names = {group.name for one in settings for group in one.groups}
         runs = sum(len(one.runs) for one in settings)
         counts = ((runs, "run"), (len(names), "method"), (len(settings), "setting"))
         return ", ".join(f"{count} {word}{'s' * (count > 1)}" for count, word in counts)

@@ -36,13 +36,15 @@ class MethodGroup:
     """The runs of one combination of methods in one setting.
 
     Attributes:
-        label: the name of the group in tables and plots.
+        label: the name of the group in tables of its setting, with its tuned values.
+        name: the label without tuned values, which are not the same in all settings.
         methods: the methods in their order, each with its hyperparameters.
         runs: the runs by seed; no seed comes twice.
         own: its values of the keys that differ between the rows of its sweep, such as a tuned learning rate.
     """
 
     label: str
+    name: str
     methods: Methods
     runs: Sequence[FinishedRun]
     own: Flat = field(default_factory=dict)
@@ -247,10 +249,15 @@ def _groups(
     grouped = [[group[seed] for seed in sorted(group)] for group in by_methods.values()]
     grouped.sort(key=lambda group: (_place(group), _rank_methods(group[0].methods)))
     methods = [group[0].methods for group in grouped]
-    labels = unique_names([sweep_label(group, rows) for group in grouped])
+    rows_of = [sweep_label(group, rows) for group in grouped]
+    values = [group[0].chosen for group in grouped]
+    labels = unique_names(
+        [name and ", ".join(filter(None, (name, own))) for name, own in zip(rows_of, values, strict=True)]
+    )
     labels = labels or unique_names([derive_label(one, methods) for one in methods])
     labels = labels or [derive_label(one, methods, spelled=False) for one in methods]
-    return list(map(MethodGroup, labels, methods, grouped, [owned[group[0]] for group in grouped]))
+    names = unique_names(rows_of) or labels
+    return list(map(MethodGroup, labels, names, methods, grouped, [owned[group[0]] for group in grouped]))
 
 
 def _rank_methods(methods: Methods) -> list[tuple[str, list[tuple[float, str]]]]:

@@ -91,8 +91,3 @@ def _with_knobs(name: str, knobs: Mapping[str, object], among: Sequence[Methods]
     telling = [key for key in keys if any(other.get(key) != knobs.get(key) for other in others)]
     title = spell_method(name, knobs) if spelled else name
     return " ".join([title, *(f"{key}={show_bare(knobs.get(key))}" for key in telling)])
-
-
-def shorten_labels(labels: Sequence[str]) -> list[str]:
-    """Return the labels without the tuned values that a sweep adds after a comma, if they still differ."""
-    return unique_names([label.partition(", ")[0] for label in labels]) or [*labels]

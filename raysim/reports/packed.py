@@ -6,7 +6,7 @@ as if they were in the directory NAME; nothing is unpacked to disk.
 
 import gzip
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from raysim.records.result import Result, first_problem
 from raysim.reports.round_records import RoundRecord
-from raysim.sweeps.directory import RunLabels
+from raysim.sweeps.directory import SweepLabels
 from raysim.system.errors import ConfigError
 
 SUFFIX = ".jsonl.gz"
@@ -28,18 +28,6 @@ def _check_inside(path: str) -> str:
     if parts.is_absolute() or ".." in parts.parts or "\0" in path:
         raise ValueError(f"got {path!r}, expected a path below the sweep's directory")
     return path
-
-
-class PackedSweep(BaseModel):
-    """The content of a sweep's sweep.yaml.
-
-    Attributes:
-        name: the name of the sweep.
-        runs: by the folder of each run, in the sweep's order, its names on the axes.
-    """
-
-    name: str
-    runs: Mapping[str, RunLabels]
 
 
 class Header(BaseModel):
@@ -55,7 +43,7 @@ class Header(BaseModel):
 
     format: int
     name: str
-    sweep: PackedSweep | None
+    sweep: SweepLabels | None
 
 
 class PackedRun(BaseModel):
@@ -88,7 +76,7 @@ class PackedFile:
     """
 
     directory: Path
-    sweep: PackedSweep | None
+    sweep: SweepLabels | None
     runs: Sequence[PackedRun]
 
 

@@ -12,7 +12,7 @@ from raysim.reports.families import adjust_family
 from raysim.reports.gains import GainFamily, find_families, measure_gain
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.latex import escape_latex
-from raysim.reports.ranks import Ranking, rank_settings, tabulate_overview
+from raysim.reports.ranks import Ranking, tabulate_overview
 from raysim.reports.statistics import PairedDifference
 from raysim.reports.tables import (
     NOTHING,
@@ -37,14 +37,14 @@ def main_table(settings: Sequence[ExperimentSetting]) -> str:
 
 def gains_table(settings: Sequence[ExperimentSetting]) -> str:
     """Return a tabular of what each added method changes in the average metric, by settings; its rows by family."""
-    rankings = rank_settings(settings)
+    rankings = [*map(Ranking, settings)]
     blocks: dict[str, dict[str, dict[int, str]]] = {}
     for index, ranking in enumerate(rankings):
         for family in find_families(ranking.setting.evaluated(ranking.protocol)):
-            rows = blocks.setdefault(_title(family, ranking), {})
+            rows = blocks.setdefault(_title(family), {})
             pairs = [measure_gain(pair, ranking.quantity, ranking.protocol) for pair in family.pairs]
             for (group, base), found in zip(family.pairs, adjust_family(pairs), strict=True):
-                name = ranking.names[(base if family.added else group).label]
+                name = (base if family.added else group).name
                 rows.setdefault(name, {})[index] = format_gain(ranking.quantity, found)
     head = ["", *(_head(ranking.setting.title) for ranking in rankings)]
     shown = [
@@ -62,8 +62,8 @@ def gains_table(settings: Sequence[ExperimentSetting]) -> str:
     return _tabular(head, shown, about)
 
 
-def _title(family: GainFamily, ranking: Ranking) -> str:
-    return f"{family.added}, added to" if family.added else f"added to {ranking.names[family.pairs[0][1].label]}"
+def _title(family: GainFamily) -> str:
+    return f"{family.added}, added to" if family.added else f"added to {family.pairs[0][1].name}"
 
 
 def format_value(cell: TableCell) -> str:

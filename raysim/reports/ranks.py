@@ -26,11 +26,9 @@ class Ranking:
 
     Attributes:
         setting: the setting.
-        names: by label: the name of the method in all settings.
     """
 
     setting: ExperimentSetting
-    names: Mapping[str, str]
 
     @property
     def protocol(self) -> str:
@@ -59,24 +57,8 @@ class Ranking:
         seeds = max(len(group.runs) for group in self.groups)
         ranked = [group for group in self.groups if not group.bound and len(group.runs) == seeds]
         sign = 1 if self.quantity.higher_is_better else -1
-        values = {self.names[group.label]: sign * self.value(group) for group in ranked}
+        values = {group.name: sign * self.value(group) for group in ranked}
         return {name: 1 + sum(other > value for other in values.values()) for name, value in values.items()}
-
-
-def rank_settings(settings: Sequence[ExperimentSetting]) -> list[Ranking]:
-    """Return the rankings of some settings.
-
-    A method has the same name in all of them: its label without tuned values, if these names are unique.
-    """
-    short = [[group.label.partition(", ")[0] for group in setting.groups] for setting in settings]
-    unique = all(len(set(names)) == len(names) for names in short)
-    return [
-        Ranking(
-            setting,
-            {group.label: name if unique else group.label for group, name in zip(setting.groups, names, strict=True)},
-        )
-        for setting, names in zip(settings, short, strict=True)
-    ]
 
 
 def mean_ranks(rankings: Sequence[Ranking]) -> dict[str, float]:
@@ -93,8 +75,8 @@ def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | No
     """Return the methods by settings, or None for one setting or for settings of different metrics."""
     if len(settings) < 2 or len({setting.metric for setting in settings}) > 1:
         return None
-    rankings = rank_settings(settings)
-    names = [*dict.fromkeys(ranking.names[group.label] for ranking in rankings for group in ranking.groups)]
+    rankings = [*map(Ranking, settings)]
+    names = [*dict.fromkeys(group.name for ranking in rankings for group in ranking.groups)]
     ranks = mean_ranks(rankings)
     if len(names) > MANY:
         names.sort(key=lambda name: (name not in ranks, ranks.get(name, 0.0)))
@@ -114,5 +96,5 @@ def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | No
 def _column(ranking: Ranking, names: Sequence[str]) -> list[TableCell]:
     """Return the cells of a setting, marked as its table of results is."""
     found = tabulate_column(ranking.groups, ranking.quantity, ranking.protocol)
-    cells = {ranking.names[group.label]: cell for group, cell in zip(ranking.groups, found, strict=True)}
+    cells = {group.name: cell for group, cell in zip(ranking.groups, found, strict=True)}
     return [cells.get(name, TableCell(NOTHING)) for name in names]

@@ -17,10 +17,10 @@ from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.evaluation.metrics import metric_of
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.result import Result, describe_unfinished, load_result
-from raysim.reports.packed import SUFFIX, PackedFile, PackedRun, PackedSweep, find_packed, packed_directory, read_packed
+from raysim.reports.packed import SUFFIX, PackedFile, PackedRun, find_packed, packed_directory, read_packed
 from raysim.reports.round_records import RoundRecord, read_rounds
 from raysim.sweeps.cells import SWEEP_FILE
-from raysim.sweeps.directory import RunLabels, read_labels
+from raysim.sweeps.directory import RunLabels, SweepLabels, read_labels
 from raysim.system.errors import ConfigError, single_line
 
 Methods = Mapping[str, Mapping[str, object]]
@@ -36,6 +36,7 @@ class FinishedRun:
         summary: its summary.json.
         config: its config.yaml as plain values, with the defaults of keys that raysim did not have when it was made.
         names: its name on each axis of the sweep that it belongs to; empty without a sweep.
+        chosen: the values that the sweep tuned, as text.
         sweep: the name of that sweep.
         place: sorts runs as their sweeps do, of one directory after the other.
         packed: its line of a packed file, if it was read from one.
@@ -45,6 +46,7 @@ class FinishedRun:
     summary: Result
     config: Mapping[str, object]
     names: RunLabels = field(default_factory=dict)
+    chosen: str = ""
     sweep: str = ""
     place: tuple[str, int] = ("", 0)
     packed: PackedRun | None = None
@@ -181,7 +183,7 @@ def _walk(directory: Path, walked: set[Path], left_out: list[str]) -> Iterator[t
             yield path, set(files)
 
 
-def _read_run(directory: Path, sweep_in: Callable[[Path], PackedSweep | None]) -> FinishedRun:
+def _read_run(directory: Path, sweep_in: Callable[[Path], SweepLabels | None]) -> FinishedRun:
     summary = load_result(directory)
     _check_finished(directory, summary)
     config = _complete(read_yaml(directory / "config.yaml"))
@@ -223,13 +225,14 @@ def _complete_summary(summary: Result, config: Mapping[str, object]) -> Result:
     return summary.completed([1] * summary.tasks) if counted and one_dataset and accuracy else summary
 
 
-def _name_run(run: FinishedRun, directory: Path, sweep: PackedSweep | None) -> FinishedRun:
+def _name_run(run: FinishedRun, directory: Path, sweep: SweepLabels | None) -> FinishedRun:
     """Return the run with its names and its place in the sweep of a directory, if the sweep lists it."""
     folder = run.directory.relative_to(directory).as_posix()
     if sweep is None or folder not in sweep.runs:
         return run
     place = (str(directory), [*sweep.runs].index(folder))
-    return replace(run, names=sweep.runs[folder], sweep=sweep.name, place=place)
+    chosen = sweep.chosen.get(folder, "")
+    return replace(run, names=sweep.runs[folder], chosen=chosen, sweep=sweep.name, place=place)
 
 
 def _complete(document: Document) -> Mapping[str, object]:
@@ -241,10 +244,9 @@ def _complete(document: Document) -> Mapping[str, object]:
         return document.values
 
 
-def _sweep_in(directory: Path) -> PackedSweep | None:
+def _sweep_in(directory: Path) -> SweepLabels | None:
     """Return the content of a directory's sweep.yaml, or None if there is none that raysim wrote."""
     if (directory / SWEEP_FILE).is_file():
         with suppress(ConfigError):
-            name = read_yaml(directory / SWEEP_FILE).values.get("name", "")
-            return PackedSweep(name=str(name), runs=read_labels(directory))
+            return read_labels(directory)
     return None

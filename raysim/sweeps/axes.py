@@ -1,7 +1,7 @@
 """The axes of a sweep's grid: what each value sets, its name, and the name of the folder made from it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -35,17 +35,24 @@ class AxisValue:
     """One value of an axis: its name in reports, its part of the run's folder, and the keys that it sets.
 
     A tuned value sets no keys itself. Its `candidates` are tried. Each is named after the value and its own settings.
+    Of a candidate, `tried` are the settings in which it differs from the others. `at_end` are those of them that are
+    the least or the largest number of their list.
     """
 
     label: str
     folder: str
     settings: Sequence[KeySetting]
     candidates: Sequence["AxisValue"] = ()
+    tried: str = ""
+    at_end: str = ""
 
     @property
     def all_settings(self) -> Sequence[KeySetting]:
         """The config keys that it or a candidate sets."""
         return [setting for value in (self, *self.candidates) for setting in value.settings]
+
+
+Values = Sequence[AxisValue]
 
 
 @dataclass(frozen=True)
@@ -104,13 +111,16 @@ def read_axis(document: Document, name: str, values: Mapping[str, object] | list
     return Axis(name, _with_folders(document, at, made))
 
 
-def add_tuned(document: Document, axis: Axis, tuned: Mapping[str, Mapping[str, object]]) -> Axis:
+def add_tuned(
+    document: Document, axis: Axis, tuned: Mapping[str, Mapping[str, object]], draw: Callable[[Values], Values]
+) -> Axis:
     """Return the axis with further values, each of which is the best of its candidates.
 
     Args:
         document: the sweep's document.
         axis: the axis, which may have no values yet.
         tuned: by a value's name, config keys; one that has a list is tried with each item of it, in all combinations.
+        draw: returns those of the combinations that are candidates.
 
     Raises:
         ConfigError: a key is no config key, a list is empty, or two values or candidates are called the same.
@@ -121,10 +131,12 @@ def add_tuned(document: Document, axis: Axis, tuned: Mapping[str, Mapping[str, o
         tried = [_tried(document, (*at, key), key, value) for key, value in keys.items()]
         candidates = []
         for settings in product(*tried):
-            told = [_name_setting(setting) for setting, among in zip(settings, tried, strict=True) if len(among) > 1]
-            label = ", ".join([name, *told])
-            candidates.append(AxisValue(label, label, settings))
-        made.append(AxisValue(name, name, (), _with_folders(document, at, candidates)))
+            pairs = [(one, among) for one, among in zip(settings, tried, strict=True) if len(among) > 1]
+            told = ", ".join(_name_setting(setting) for setting, _ in pairs)
+            ends = ", ".join(_name_setting(setting) for setting, among in pairs if _is_end(setting, among))
+            label = ", ".join(filter(None, (name, told)))
+            candidates.append(AxisValue(label, label, settings, (), told, ends))
+        made.append(AxisValue(name, name, (), draw(_with_folders(document, at, candidates))))
     return replace(axis, values=_with_folders(document, ("tune", axis.name), made))
 
 
@@ -135,6 +147,12 @@ def _tried(document: Document, at: Keys, key: str, value: object) -> list[KeySet
     if isinstance(value, list):
         return [read_setting(document, (*at, place), key, item) for place, item in enumerate(value)]
     return [read_setting(document, at, key, value)]
+
+
+def _is_end(setting: KeySetting, among: Sequence[KeySetting]) -> bool:
+    """Return whether a setting is the least or the largest of numbers."""
+    numbers = [one.value for one in among if isinstance(one.value, int | float) and not isinstance(one.value, bool)]
+    return len(numbers) == len(among) and setting.value in (min(numbers), max(numbers))
 
 
 def _name_setting(setting: KeySetting) -> str:

@@ -23,7 +23,8 @@ SPLIT_KEY = "evaluation.split"  # in which trials differ from the runs that they
 class Cell:
     """One run of a sweep: its folder below the sweep's, its config, its name on every axis, and its settings.
 
-    A run that is not `decided` waits for trials. Until then its config has the first candidates.
+    A run that is not `decided` waits for trials. Until then its config has the first candidates. `chosen` are the
+    settings that trials decided, and `at_end` those of them at an end of their list.
     """
 
     folder: str
@@ -31,10 +32,15 @@ class Cell:
     labels: Mapping[str, str]
     settings: Mapping[str, object]
     decided: bool = True
+    chosen: str = ""
+    at_end: str = ""
 
 
-Choose = Callable[[Sequence[Cell]], int | None]
-"""Given the trials of a tuned value, returns the index of the best, or None if they are not all done."""
+Search = Callable[[int, Callable[[int, int], Cell]], tuple[list[Cell], int | None]]
+"""Receives a number of candidates, and a function from a candidate's place and a seed's place to a trial.
+
+Returns the trials that are known so far, and the place of the best candidate, or None if that is not known yet.
+"""
 
 
 def combine_values(
@@ -60,10 +66,10 @@ def expand_grid(
     title: str,
     base: Document,
     combinations: Sequence[Mapping[str, AxisValue]],
-    trial: Mapping[str, AxisValue],
-    choose: Choose,
+    rated: Sequence[Mapping[str, AxisValue]],
+    search: Search,
 ) -> list[Cell]:
-    """Return the trials of tuned values, which have the values of `trial`, then the runs."""
+    """Return the trials of tuned values, then the runs; `rated` has the values of trials, by the seed's place."""
     trials: list[Cell] = []
     runs: list[Cell] = []
     tuned: list[Cell] = []
@@ -76,11 +82,14 @@ def expand_grid(
             dict(zip(values, picked, strict=True))
             for picked in product(*(value.candidates or [value] for value in values.values()))
         ]
-        group = _folder({**values, **trial})
+        group = _folder({**values, **rated[0]})
         if group not in chosen:
-            tried = [_cell(title, base, {**candidate, **trial}) for candidate in candidates]
+
+            def make(place: int, seed: int, candidates: Sequence[Mapping[str, AxisValue]] = candidates) -> Cell:
+                return _cell(title, base, {**candidates[place], **rated[seed]})
+
+            tried, chosen[group] = search(len(candidates), make)
             trials += tried
-            chosen[group] = choose(tried)
         tuned.append(_tuned(title, base, values, candidates, chosen[group]))
     _refuse_twins(title, [*trials, *runs])
     return [*trials, *runs, *tuned]
@@ -93,12 +102,14 @@ def _tuned(
     candidates: Sequence[Mapping[str, AxisValue]],
     best: int | None,
 ) -> Cell:
-    """Return a run with the best candidate and its name. Its folder does not depend on the candidate."""
-    picked = {name: replace(one, folder=values[name].folder) for name, one in candidates[best or 0].items()}
-    cell = _cell(title, base, picked)
-    if best is not None:
-        return cell
-    return replace(cell, labels={name: value.label for name, value in values.items()}, decided=False)
+    """Return a run with the best candidate. Its folder and its names do not depend on the candidate."""
+    picked = candidates[best or 0]
+    named = {name: replace(one, folder=values[name].folder, label=values[name].label) for name, one in picked.items()}
+    cell = _cell(title, base, named)
+    if best is None:
+        return replace(cell, decided=False)
+    chosen = ", ".join(value.tried for value in picked.values() if value.tried)
+    return replace(cell, chosen=chosen, at_end=", ".join(value.at_end for value in picked.values() if value.at_end))
 
 
 def _refuse_twins(title: str, cells: Sequence[Cell]) -> None:

@@ -1,12 +1,13 @@
 """A sweep's directory: the progress of each run below it, and sweep.yaml, which has the runs' names for reports."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from raysim.config import load
 from raysim.config.comparison import describe_difference
@@ -21,6 +22,21 @@ from raysim.system.files import is_partial, write_whole
 
 RunLabels = Mapping[str, str]
 """By axis: the name of the run's value."""
+
+
+class SweepLabels(BaseModel):
+    """The content of a sweep's sweep.yaml.
+
+    Attributes:
+        name: the name of the sweep.
+        runs: by the folder of each run, in the sweep's order, its names on the axes.
+        chosen: by the folder of each run with tuned values, these values as text.
+    """
+
+    name: str
+    runs: Mapping[str, RunLabels]
+    chosen: Mapping[str, str] = {}
+
 
 RunProgress = Literal["new", "done", "interrupted", "failed", "unfinished", "undecided"]
 """Undecided is a run that waits for the trials of its candidates."""
@@ -89,12 +105,11 @@ def plan_sweep(
     """
     progress: dict[Cell, RunProgress] = {}
 
-    def choose(name: str, trials: Sequence[Cell]) -> int | None:
-        directory = _directory(name, out)
-        progress.update((cell, find_progress(cell, directory)) for cell in trials)
-        return choose_best([(directory / cell.folder, progress[cell]) for cell in trials])
+    def rate(name: str, trial: Cell) -> float | None:
+        progress[trial] = find_progress(trial, _directory(name, out))
+        return rate_trial(_directory(name, out) / trial.folder, progress[trial])
 
-    name, cells = expand_sweep(source, overrides, choose)
+    name, cells = expand_sweep(source, overrides, rate)
     directory = _directory(name, out)
     for cell in cells:
         if cell not in progress:
@@ -107,19 +122,15 @@ def _directory(name: str, out: str | Path | None) -> Path:
     return Path("runs", name) if out is None else Path(out)
 
 
-def choose_best(trials: Sequence[tuple[Path, RunProgress]]) -> int | None:
-    """Return the place of the trial of the best average accuracy, by the first protocol, the first of equal ones.
+def rate_trial(directory: Path, progress: RunProgress) -> float | None:
+    """Return a trial's average accuracy by its first protocol, or minus its error if less is better.
 
-    One that failed, as where training diverges, is out; None if none is done, or one is yet to be carried out.
+    One that failed, as where training diverges, has -inf; None if it is yet to be carried out.
     """
-    if not {progress for _, progress in trials} <= {"done", "failed"}:
-        return None
-    rated: dict[int, float] = {}
-    for place, (directory, progress) in enumerate(trials):
-        if progress == "done":
-            found = next(iter(load_result(directory).evaluation.values()))
-            (rated[place],) = metric_of(found).better([found["average_accuracy"] or 0.0])
-    return max(rated, key=lambda place: rated[place], default=None)
+    if progress != "done":
+        return -math.inf if progress == "failed" else None
+    found = next(iter(load_result(directory).evaluation.values()))
+    return metric_of(found).better([found["average_accuracy"] or 0.0])[0]
 
 
 def find_progress(cell: Cell, out: Path) -> RunProgress:
@@ -154,18 +165,18 @@ def find_progress(cell: Cell, out: Path) -> RunProgress:
     return "failed" if status == "failed" else "interrupted" if status == "interrupted" else "unfinished"
 
 
-def read_labels(out: str | Path) -> Mapping[str, RunLabels]:
-    """Return the names on every axis of each run of a sweep, by its folder.
+def read_labels(out: str | Path) -> SweepLabels:
+    """Return the name of a sweep, and the names and tuned values of its runs.
 
     Raises:
         ConfigError: the directory has no sweep.yaml, or one that raysim did not write.
     """
     document = read_yaml(Path(out) / SWEEP_FILE)
     try:
-        return TypeAdapter(Mapping[str, RunLabels]).validate_python(document.values.get("runs"), strict=True)
+        return SweepLabels.model_validate(document.values, strict=True)
     except ValidationError as error:
         words = "allowed: a file that a sweep wrote; give another --out"
-        raise ConfigError(f"{document.file}: runs: {first_problem(error)}, {words}") from None
+        raise ConfigError(f"{document.file}: {first_problem(error)}, {words}") from None
 
 
 def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
@@ -175,11 +186,14 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
         ConfigError: there is a sweep.yaml that raysim did not write, or nothing can be written there.
     """
     here = {cell.folder: dict(cell.labels) for cell in cells}
-    before = read_labels(out) if (out / SWEEP_FILE).exists() else {}
-    kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
+    before = read_labels(out) if (out / SWEEP_FILE).exists() else SweepLabels(name=name, runs={})
+    kept = {folder: names for folder, names in before.runs.items() if folder not in here and (out / folder).is_dir()}
     # reports have the order of this file, which a part of the grid leaves as it was
-    earlier = {folder: here.get(folder) or kept[folder] for folder in before if folder in here or folder in kept}
+    earlier = {folder: here.get(folder) or kept[folder] for folder in before.runs if folder in here or folder in kept}
+    chosen = {folder: text for folder, text in before.chosen.items() if folder in kept}
+    chosen |= {cell.folder: cell.chosen for cell in cells if cell.chosen}
+    labels = SweepLabels(name=name, runs={**(earlier if kept else {}), **here}, chosen=chosen)
     try:
-        write_whole(out / SWEEP_FILE, to_yaml({"name": name, "runs": {**(earlier if kept else {}), **here}}))
+        write_whole(out / SWEEP_FILE, to_yaml(labels.model_dump(exclude_defaults=True)))
     except OSError as error:
         raise ConfigError(f"--out {out}: it cannot be written to: {error.strerror or error}") from error

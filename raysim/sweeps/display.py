@@ -163,6 +163,12 @@ def list_runs(plan: SweepPlan) -> list[str]:
     ]
 
 
+def list_ends(outcomes: Sequence[RunOutcome]) -> list[str]:
+    """Return a line for each tuned row with a chosen value at an end of its list. A longer list may help there."""
+    found = {cell.folder.rpartition("/seed-")[0] or cell.folder: cell for cell in (one.cell for one in outcomes)}
+    return [f"at the end of its list: {cell.folder}: {cell.at_end}" for cell in found.values() if cell.at_end]
+
+
 def _show_settings(cell: Cell) -> str:
     return "  ".join(f"{key}={show(value)}" for key, value in cell.settings.items())
 

@@ -17,9 +17,10 @@ from raysim.config.schema import FolderName
 from raysim.config.yaml_text import read_yaml
 from raysim.sweeps.axes import Axis, AxisValue, KeySetting, add_tuned, narrow_axis, read_axis, read_setting
 from raysim.sweeps.cells import SPLIT_KEY, Cell, combine_values, expand_grid
+from raysim.sweeps.search import SearchBudget
 from raysim.system.errors import ConfigError
 
-OWN_KEYS = ("grid", "tune")  # of a sweep's file, which KEY=VALUE may change; the config has none of these
+OWN_KEYS = ("grid", "tune", "search")  # of a sweep's file, which KEY=VALUE may change; the config has none of these
 SPLIT = "validation"  # what candidates are rated on
 
 
@@ -48,6 +49,9 @@ class SweepFile(Block):
     ] = Field({})
     """By axis, and by a further value's name: config keys; of the items of lists, the best on validation samples."""
 
+    search: SearchBudget = SearchBudget()
+    """The trials of each value in tune."""
+
     skip: Annotated[
         list[dict[str, object]], Allowed("a list of combinations that are no runs, such as {methods: ER, seed: [1, 2]}")
     ] = Field([])
@@ -57,16 +61,16 @@ class SweepFile(Block):
 def expand_sweep(
     source: str | Path | Mapping[str, object],
     overrides: Sequence[str] | Mapping[str, object],
-    choose: Callable[[str, Sequence[Cell]], int | None] = lambda name, trials: None,
+    rate: Callable[[str, Cell], float | None] = lambda name, trial: None,
 ) -> tuple[str, list[Cell]]:
     """Return the name and the runs of a sweep, a YAML file or a mapping; its first axis varies slowest.
 
     An override of a config key holds for all runs. An override of an axis is a value, a value's name or a list of them,
     and restricts that axis to these values. An override of grid or tune changes the file.
 
-    Where values are tuned, the trials come first: each candidate with the first seed, rated on validation samples.
-    `choose` receives the sweep's name and the trials of a value. It returns the place of the best, or None if that is
-    not known yet.
+    Where values are tuned, the trials on validation samples come first. All candidates have the first seed, and with
+    `search` in the file the best ones have further seeds. `rate` receives the sweep's name and a trial. It returns the
+    trial's rating: larger is better, -inf if it failed, None if it is yet to be carried out.
 
     Raises:
         ConfigError: the file, an override or a run's config is wrong, two runs are the same, or there are too many.
@@ -89,11 +93,15 @@ def expand_sweep(
         base.put(*setting)
     axes = {name: read_axis(document, name, values) for name, values in file.grid.items()}
     for name, tuned in file.tune.items():
-        axes[name] = add_tuned(document, axes.get(name, Axis(name, ())), tuned)
+        axes[name] = add_tuned(document, axes.get(name, Axis(name, ())), tuned, file.search.draw)
     _refuse_shared_keys(document, fixed, list(axes.values()))
     skipped = [_read_skipped(document, axes, place, names) for place, names in enumerate(file.skip)]
     rated = AxisValue(SPLIT, SPLIT, [read_setting(document, ("tune",), SPLIT_KEY, SPLIT)])
-    trial = {SPLIT_KEY: rated, **({"seed": axes["seed"].values[0]} if "seed" in axes else {})}
+    seeds = axes["seed"].values[: file.search.seeds] if "seed" in axes else ()
+    if len(seeds) < file.search.seeds > 1:
+        words = f"found {file.search.seeds}, allowed: at most as many as the axis seed has, {len(seeds)}"
+        raise document.error(("search", "seeds"), words)
+    trials = [{SPLIT_KEY: rated, "seed": seed} for seed in seeds] or [{SPLIT_KEY: rated}]
     for given, value in given_ones:
         name = dotted(given.keys)
         if name in axes:
@@ -103,7 +111,8 @@ def expand_sweep(
             base.put(given.keys, value, given)
     title = document.file or file.name
     combinations = combine_values(title, list(axes.values()), skipped)
-    return file.name, expand_grid(title, base, combinations, trial, partial(choose, file.name))
+    search = partial(file.search.find_best, rate=partial(rate, file.name))
+    return file.name, expand_grid(title, base, combinations, trials, search)
 
 
 def _base(document: Document, file: SweepFile) -> Document:
@@ -133,11 +142,15 @@ def _read_skipped(
 
 
 def _refuse_shared_keys(document: Document, fixed: Sequence[KeySetting], axes: Sequence[Axis]) -> None:
-    """Refuse an axis that sets a key again which `set` or an earlier axis sets: that would change nothing."""
+    """Refuse an axis of which all values set a key that `set` or an earlier axis sets: the earlier one changes nothing.
+
+    If only some of the values set it, they take precedence. An example is a row with another model than the others.
+    """
     earlier = {key: "set" for setting in fixed for key in setting.leaves}
     for axis in axes:
         settings = [setting for value in axis.values for setting in value.all_settings]
-        for keys in {setting.keys: None for setting in settings}:
+        by_value = [{setting.keys for setting in value.all_settings} for value in axis.values]
+        for keys in [keys for keys in by_value[0] if all(keys in of_value for of_value in by_value)]:
             for key, other in earlier.items():
                 if key[: len(keys)] == keys:
                     words = f"found the key {dotted(keys)}, which sets {dotted(key)} of {other} again"

@@ -76,7 +76,7 @@ def sweep(
 def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay) -> list[RunOutcome]:
     """Carry out the runs that are not done, and return the outcomes of all, in the order of the grid.
 
-    Trials come first; then the runs that they decide.
+    Trials come first, then those of finalists, then the runs that they decide.
 
     Raises:
         ConfigError: the resources are not available, or nothing can be written; nothing was started.
@@ -93,10 +93,13 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
         log = nullcontext() if local or display.log is None else divert_errors(plan.out / display.log)
         with log:
             runs.carry_out(plan.to_do, place)
-            if any(progress == "undecided" for _, progress in plan.runs):
+            while any(progress == "undecided" for _, progress in plan.runs):
                 plan = plan.renew()
                 register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
-                runs.carry_out([cell for cell in plan.to_do if cell.folder not in runs.outcomes], place)
+                further = [cell for cell in plan.to_do if cell.folder not in runs.outcomes]
+                if not further or runs.stopping:
+                    break
+                runs.carry_out(further, place)
     outcomes = {**plan.outcomes(), **runs.outcomes}
     if not runs.stopping:
         for cell in (cell for cell, progress in plan.runs if progress == "undecided"):

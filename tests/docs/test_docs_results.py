@@ -50,7 +50,9 @@ def measured(file: Path) -> dict[str, set[tuple[str, str, str]]]:
     for folder, axes in packed.sweep.runs.items():
         # a run that diverged is kept, and counts in no mean
         if folder in summaries and (summary := summaries[folder]).status == "done":
-            others = tuple((axis, name) for axis, name in axes.items() if axis != "seed")
+            chosen = packed.sweep.chosen.get(folder)  # pages say "FedAvg, lr=0.1"
+            tuned = {"methods": f"{axes['methods']}, {chosen}"} if chosen else {}
+            others = tuple((axis, name) for axis, name in {**axes, **tuned}.items() if axis != "seed")
             for protocol, found in summary.evaluation.items():
                 for metric in METRICS:
                     values[others, protocol, metric, "metric" in found].append(found[metric])

@@ -18,7 +18,7 @@ from raysim.reports.grouping import group_runs
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import tabulate_results
 from raysim.reports.write import write_report
-from raysim.sweeps.directory import choose_best
+from raysim.sweeps.directory import rate_trial
 
 PERPLEXITY = Metric("perplexity", higher_is_better=False, range=(1.0, None))
 REGRESSION = {
@@ -97,7 +97,7 @@ def test_reports_and_tuning_follow_the_direction(tmp_path: Path) -> None:
         ["ER", "1", "3.000", "1.000", "-1.000"],
         ["FedProx", "1", "5.000", "3.000", "-3.000"],
     ]
-    assert choose_best([(tmp_path / str(number), "done") for number in range(3)]) == 1
+    assert [rate_trial(tmp_path / str(number), "done") for number in range(3)] == [-4.0, -3.0, -5.0]
     report = write_report([tmp_path], tmp_path / "report")
     captions = " ".join(plot.caption for plot in report.sections[0].plots)
     assert "Perplexity matrices" in captions

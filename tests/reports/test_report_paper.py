@@ -30,15 +30,17 @@ ROWS: Mapping[str, tuple[Mapping[str, object], Sequence[float], Sequence[float]]
 
 def make_sweep(directory: Path) -> list[ExperimentSetting]:
     """Two settings, easy and hard, of three methods and three seeds."""
-    lines = ["name: made", "runs:"]
+    lines, chosen = ["name: made", "runs:"], ["chosen:"]
     for number, pace in enumerate(("easy", "hard")):
         for row, (label, (methods, *accuracies)) in enumerate(ROWS.items()):
             for seed, accuracy in enumerate(accuracies[number]):
                 folder = f"{pace}-{row}-{seed}"
                 given = {"methods": methods, "seed": seed, "training.local_epochs": number + 1}
                 make_run(directory / folder, given, {"domain_il": [[0.9, 0.0], [accuracy, accuracy]]})
-                lines.append(f"  {folder}: {{pace: {pace}, methods: '{label}', seed: '{seed}'}}")
-    (directory / "sweep.yaml").write_text("\n".join([*lines, ""]))
+                name, _, values = label.partition(", ")
+                lines.append(f"  {folder}: {{pace: {pace}, methods: '{name}', seed: '{seed}'}}")
+                chosen += [f"  {folder}: {values}"] if values else []
+    (directory / "sweep.yaml").write_text("\n".join([*lines, *chosen, ""]))
     return group_runs(find_runs([directory], []), [])
 
 

@@ -65,7 +65,7 @@ def test_clients_that_change_tasks_at_their_own_times_are_pictured(grid: Grid, t
 
 
 def test_the_register_names_every_run_on_every_axis(swept: Path) -> None:
-    assert read_labels(swept) == {
+    assert read_labels(swept).runs == {
         "FL/seed-0": {"seed": "0", "methods": "FL"},
         "FL + ER/seed-0": {"seed": "0", "methods": "FL + ER"},
         "FL/seed-1": {"seed": "1", "methods": "FL"},
@@ -86,17 +86,17 @@ def test_what_is_done_is_not_run_again(copy: Path, grid: Grid) -> None:
 
 
 def test_a_narrowed_sweep_leaves_the_register_of_the_others(copy: Path, grid: Grid) -> None:
-    before = read_labels(copy)
+    before = dict(read_labels(copy).runs)
     shutil.rmtree(copy / "FL/seed-1")
     assert statuses(carried_out(grid(AXES), copy, "seed=0")) == ["done"] * 2
     del before["FL/seed-1"]  # neither of this sweep nor there
-    assert [*read_labels(copy).items()] == [*before.items()]  # in the order of the whole sweep
+    assert [*read_labels(copy).runs.items()] == [*before.items()]  # in the order of the whole sweep
 
 
 def test_a_part_of_a_sweep_leaves_the_order_of_the_whole(copy: Path, grid: Grid) -> None:
-    before, plan = [*read_labels(copy)], plan_sweep(grid(AXES), [], copy)
+    before, plan = [*read_labels(copy).runs], plan_sweep(grid(AXES), [], copy)
     register_runs(copy, plan.name, [cell for cell, _ in plan.runs if cell.labels["seed"] == "1"])
-    assert [*read_labels(copy)] == before
+    assert [*read_labels(copy).runs] == before
 
 
 def test_unfinished_runs_are_done_again_and_only_they(copy: Path, grid: Grid) -> None:
@@ -215,7 +215,7 @@ SPOILT = {
     ),
     "a register of somebody else": (
         put("runs: 3\n", "sweep.yaml"),
-        r"sweep\.yaml: runs: input should .*, allowed: a file",
+        r"sweep\.yaml: name: field required, allowed: a file",
     ),
 }
 

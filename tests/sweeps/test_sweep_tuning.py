@@ -1,6 +1,7 @@
 """Values of an axis that are tuned: trials on validation samples first, then the best candidate with all seeds."""
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from carrying import carried_out, standings, statuses
 
 from raysim.cli import main
+from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import plan_sweep, read_labels
 from raysim.sweeps.grid import expand_sweep
 from raysim.system.errors import ConfigError
@@ -51,15 +53,16 @@ def test_trials_have_one_seed_and_the_validation_split_and_runs_wait_for_them() 
     assert (trial.config.seed, trial.config.evaluation.split, trial.config.training.batch_size) == (3, "validation", 2)
     assert trial.config.methods["fedprox"]["mu"] == 1.0
     assert undecided.labels == {"seed": "4", "methods": "Prox"}
+    assert undecided.chosen == ""
 
 
 def test_the_chosen_candidate_is_run_with_all_seeds_on_the_test_split() -> None:
     rows = {"Prox": {"methods.fedprox.mu": [0.1, 1.0]}}
-    _, cells = expand_sweep(tuned(rows), (), lambda name, trials: len(trials) - 1)
+    _, cells = expand_sweep(tuned(rows), (), lambda name, trial: float(str(trial.config.methods["fedprox"]["mu"])))
     first, second = cells[-2:]
     assert (first.folder, second.folder) == ("Prox/seed-3", "Prox/seed-4")
-    assert second.labels == {"seed": "4", "methods": "Prox, mu=1.0"}
-    assert second.decided
+    assert second.labels == {"seed": "4", "methods": "Prox"}
+    assert (second.decided, second.chosen, second.at_end) == (True, "mu=1.0", "mu=1.0")
     config = second.config
     assert (config.seed, config.evaluation.split, config.methods["fedprox"]["mu"]) == (4, "test", 1.0)
 
@@ -119,7 +122,8 @@ def accuracy(run: Path) -> float:
 def test_the_best_on_validation_samples_is_run(swept: Path) -> None:
     idle, learns = (accuracy(swept / f"validation/Rate, lr={rate}/seed-3") for rate in ("1.0e-09", "0.3"))
     assert idle < learns  # else the choice below is no choice
-    assert read_labels(swept)["Rate/seed-4"] == {"seed": "4", "methods": "Rate, lr=0.3"}
+    assert read_labels(swept).runs["Rate/seed-4"] == {"seed": "4", "methods": "Rate"}
+    assert read_labels(swept).chosen == {"Rate/seed-3": "lr=0.3", "Rate/seed-4": "lr=0.3"}
     config = (swept / "Rate/seed-4/config.yaml").read_text()
     assert "lr: 0.3" in config
     assert "split: test" in config
@@ -137,7 +141,76 @@ def test_what_is_done_is_not_done_again_and_what_is_missing_is(swept: Path, tmp_
 def test_of_equal_candidates_the_first_is_chosen(tmp_path: Path) -> None:
     """Both rates are too small to change an answer."""
     carried_out(tuned({"Rate": {"training.optimizer.lr": [1e-9, 1e-10]}}), tmp_path, "methods=Rate", "seed=3")
-    assert read_labels(tmp_path)["Rate/seed-3"]["methods"] == "Rate, lr=1.0e-09"
+    assert read_labels(tmp_path).chosen["Rate/seed-3"] == "lr=1.0e-09"
+
+
+def test_of_many_combinations_as_many_are_tried_as_the_budget_has() -> None:
+    """Of a longer list, those that are drawn and were in the shorter one were drawn from that, too."""
+    drawn = {}
+    for most in (8, 32):
+        lists = {"training.optimizer.lr": [2.0**-k for k in range(most)], "methods.fedprox.mu": [0.1, 1.0]}
+        _, cells = expand_sweep(tuned({"Prox": lists}, search={"trials": 5}), ["methods=Prox", "seed=3"])
+        drawn[most] = {cell.labels["methods"] for cell in cells if "evaluation.split" in cell.labels}
+        assert len(drawn[most]) == 5
+        short = {f"Prox, lr={2.0**-k}, mu={mu}" for k in range(8) for mu in (0.1, 1.0)}
+    assert drawn[8] <= short
+    assert drawn[32] & short < drawn[8]
+
+
+# by candidate and seed, as a trial's mu and its seed; of seed 3 alone "a" is the best, of both seeds it is "b"
+RATINGS = {("a", "3"): 5.0, ("a", "4"): 1.0, ("b", "3"): 4.0, ("b", "4"): 4.0, ("c", "3"): 3.0, ("c", "4"): 9.0}
+MU = {"a": 0.1, "b": 1.0, "c": 2.0}
+
+
+def searched(ratings: dict[tuple[str, str], float], **search: int) -> tuple[list[str], str]:
+    """The trials, as candidate and seed, and the chosen value, if trials have these ratings."""
+    names = {mu: name for name, mu in MU.items()}
+
+    def key(cell: Cell) -> tuple[str, str]:
+        return names[float(str(cell.config.methods["fedprox"]["mu"]))], cell.labels["seed"]
+
+    source = tuned({"Prox": {"methods.fedprox.mu": [*MU.values()]}}, search=search)
+    _, cells = expand_sweep(source, ["methods=Prox"], lambda name, cell: ratings.get(key(cell)))
+    return ["".join(key(cell)) for cell in cells if "evaluation.split" in cell.labels], cells[-1].chosen
+
+
+def test_the_best_candidates_are_tried_again_with_further_seeds() -> None:
+    assert searched(RATINGS) == (["a3", "b3", "c3"], "mu=0.1")
+    # (5 + 1) / 2 < (4 + 4) / 2; c, which is third with the first seed, is no finalist of two and would win of three
+    assert searched(RATINGS, finalists=2, seeds=2) == (["a3", "b3", "c3", "a4", "b4"], "mu=1.0")
+    assert searched(RATINGS, finalists=3, seeds=2)[1] == "mu=2.0"
+
+
+def test_a_finalist_that_fails_with_another_seed_is_out_and_one_that_is_not_done_decides_nothing() -> None:
+    failed = {**RATINGS, ("b", "4"): -math.inf}
+    assert searched(failed, finalists=2, seeds=2)[1] == "mu=0.1"
+    assert searched({**failed, ("a", "4"): -math.inf}, finalists=2, seeds=2)[1] == ""
+    missing = {key: rating for key, rating in RATINGS.items() if key != ("b", "4")}
+    assert searched(missing, finalists=2, seeds=2) == (["a3", "b3", "c3", "a4", "b4"], "")
+
+
+def test_a_search_with_finalists_is_carried_out_to_its_end(tmp_path: Path) -> None:
+    search = {"finalists": 2, "seeds": 2}
+    ended = carried_out(tuned({"Rate": RATES}, search=search), tmp_path, "methods=Rate")
+    assert [outcome.cell.folder for outcome in ended if outcome.status == "done"] == [
+        "validation/Rate, lr=1.0e-09/seed-3",
+        "validation/Rate, lr=0.3/seed-3",
+        "validation/Rate, lr=0.3/seed-4",
+        "validation/Rate, lr=1.0e-09/seed-4",
+        "Rate/seed-3",
+        "Rate/seed-4",
+    ]
+    assert {outcome.cell.chosen for outcome in ended} == {"", "lr=0.3"}
+
+
+def test_the_command_line_names_picks_at_the_ends_of_their_lists(
+    sweep_file: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both rates are too small to change an answer, so the first is chosen: the larger one of the list."""
+    rows = "tune: {methods: {P: {training.optimizer.lr: [1.0e-9, 1.0e-10]}}}"
+    path = sweep_file(f"grid: {{seed: [0]}}\n{rows}")
+    assert main(["sweep", str(path), "--local", "--out", str(path.parent / "out")]) == 0
+    assert "at the end of its list: P/seed-0: lr=1.0e-09\n" in capsys.readouterr().out
 
 
 def test_where_all_trials_fail_the_runs_fail(tmp_path: Path) -> None:
@@ -173,6 +246,8 @@ REFUSED = {
     "tune: {methods: {P: {methods.fedprox.mu: [-1, 1]}}}": ":4: methods.fedprox.mu: found -1, allowed: a number >= 0 "
     "(in the run 'validation/P, mu=-1/seed-0')",
     "tune: {methods: {P: {training.batch_size: [2, 2]}}}": ":4: tune.methods.P: found 'P, batch_size=2' twice",
+    "search: {seeds: 2}": ":4: search.seeds: found 2, allowed: at most as many as the axis seed has, 1",
+    "search: {trials: 0}": ":4: search.trials: found 0, allowed: a whole number >= 1",
     "skip: [{sede: 1}]": ":4: skip.0.sede: found no axis of the grid, allowed: seed",
     "skip: [{seed: 1}]": ":4: skip.0: seed is an axis of the grid; found 1, allowed: 0",
     "skip: [{seed: 0}]": "sweep.yaml: skip: found every combination of the grid, allowed: combinations that leave runs",

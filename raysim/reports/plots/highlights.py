@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raysim.reports.grouping import ExperimentSetting
-from raysim.reports.naming import shorten_labels
 from raysim.reports.tables import learning_of
 
 MOST = 6  # methods in color: as many as readers can distinguish
@@ -51,7 +50,7 @@ def choose_highlights(setting: ExperimentSetting, protocol: str) -> Highlights:
     joined = ""
     if baseline is not None and baseline not in chosen:
         chosen = [*best[: MOST - 1], baseline]
-        joined = f", and {shorten_labels([group.label for group in setting.groups])[baseline]}"
+        joined = f", and {setting.groups[baseline].name}"
     best_of = f"the {MOST - bool(joined)} best of {count - len(bounds)} by final average {metric.name}"
     return Highlights(frozenset(chosen), bounds, f"{best_of}{joined}")
 

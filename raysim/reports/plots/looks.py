@@ -49,9 +49,8 @@ def _identify(
         base = [name for name in group.methods if name not in components]
         return json.dumps(base), json.dumps([name for name in group.methods if name in components])
     # a sweep names a row after its method and its tuned values, which may differ between settings
-    short = group.label.partition(", ")[0]
-    if short != group.label and sum(other.label.partition(", ")[0] == short for other in setting.groups) == 1:
-        return json.dumps(short), "[]"
+    if group.name != group.label:
+        return json.dumps(group.name), "[]"
     knobs = group.methods.items()
     return (
         json.dumps([one for one in knobs if one[0] not in components]),

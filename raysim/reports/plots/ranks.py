@@ -12,7 +12,7 @@ from raysim.reports.plots import style
 from raysim.reports.plots.highlights import MOST
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, Look
-from raysim.reports.ranks import FEWEST, Ranking, mean_ranks, rank_settings
+from raysim.reports.ranks import FEWEST, Ranking, mean_ranks
 from raysim.reports.tables import learning_of
 
 WIDTH = 4.6  # inches
@@ -73,15 +73,15 @@ def draw_overall_ranks(scenes: Sequence[Scene]) -> Iterator[Drawing]:
     settings = [scene.setting for scene in scenes]
     if len(settings) < 2 or len({setting.metric for setting in settings}) > 1:
         return
-    rankings = rank_settings(settings)
+    rankings = [*map(Ranking, settings)]
     means = mean_ranks(rankings)
     found = [_find_values(ranking, [*means]) for ranking in rankings]
     if len(means) < FEWEST or any(len(setting.values) < 2 for setting in found):
         return
     intervals = rank_over_settings(found)
-    looks = dict(zip((rankings[0].names[group.label] for group in settings[0].groups), scenes[0].looks, strict=True))
+    looks = dict(zip((group.name for group in settings[0].groups), scenes[0].looks, strict=True))
     best = sorted(means, key=lambda name: means[name])
-    baseline = next((rankings[0].names[g.label] for g in settings[0].groups if not g.methods), best[0])
+    baseline = next((g.name for g in settings[0].groups if not g.methods), best[0])
     colored = best[:MOST] if baseline in best[:MOST] else [*best[: MOST - 1], baseline]
     rows = {
         name: (
@@ -99,7 +99,7 @@ def draw_overall_ranks(scenes: Sequence[Scene]) -> Iterator[Drawing]:
 def _find_values(ranking: Ranking, counted: Sequence[str]) -> RankedSetting:
     """Return the final averages of a ranking's methods, with the columns of those that count."""
     quantity, order = ranking.quantity, [*ranking.ranks]
-    by_name = {ranking.names[group.label]: quantity.by_seed(group, ranking.protocol) for group in ranking.groups}
+    by_name = {group.name: quantity.by_seed(group, ranking.protocol) for group in ranking.groups}
     columns = [[value for _, value in sorted(by_name[name].items())] for name in order]
     values = np.asarray(columns).T
     return RankedSetting(values, quantity.higher_is_better, quantity.digits, [order.index(name) for name in counted])

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from raysim.reports.grouping import ExperimentSetting
-from raysim.reports.naming import shorten_labels
 from raysim.reports.plots.highlights import Highlights, choose_highlights
 from raysim.reports.plots.looks import choose_looks
 from raysim.reports.plots.style import Look
@@ -35,7 +34,7 @@ class Scene:
     @cached_property
     def labels(self) -> Sequence[str]:
         """The names of the groups, without tuned values."""
-        return shorten_labels([group.label for group in self.setting.groups])
+        return [group.name for group in self.setting.groups]
 
     def highlights(self, protocol: str) -> Highlights:
         """Return the groups that a protocol's plots highlight."""
