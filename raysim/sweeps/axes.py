@@ -129,11 +129,12 @@ def add_tuned(
     for name, keys in tuned.items():
         at: Keys = ("tune", axis.name, name)
         tried = [_tried(document, (*at, key), key, value) for key, value in keys.items()]
+        last = [among[0].keys[-1] for among in tried if len(among) > 1]
         candidates = []
         for settings in product(*tried):
             pairs = [(one, among) for one, among in zip(settings, tried, strict=True) if len(among) > 1]
-            told = ", ".join(_name_setting(setting) for setting, _ in pairs)
-            ends = ", ".join(_name_setting(setting) for setting, among in pairs if _is_end(setting, among))
+            told = ", ".join(_name_setting(setting, last) for setting, _ in pairs)
+            ends = ", ".join(_name_setting(setting, last) for setting, among in pairs if _is_end(setting, among))
             label = ", ".join(filter(None, (name, told)))
             candidates.append(AxisValue(label, label, settings, (), told, ends))
         made.append(AxisValue(name, name, (), draw(_with_folders(document, at, candidates))))
@@ -155,9 +156,11 @@ def _is_end(setting: KeySetting, among: Sequence[KeySetting]) -> bool:
     return len(numbers) == len(among) and setting.value in (min(numbers), max(numbers))
 
 
-def _name_setting(setting: KeySetting) -> str:
-    value = name_value(setting.value)
-    return value if isinstance(setting.value, Mapping) else f"{setting.keys[-1]}={value}"
+def _name_setting(setting: KeySetting, among: Sequence[object]) -> str:
+    """Return `key=value`, with the key's block if its last word is more than once among those of the row."""
+    value, key = name_value(setting.value), setting.keys[-1]
+    name = key if among.count(key) == 1 else dotted(setting.keys[-2:])
+    return value if isinstance(setting.value, Mapping) else f"{name}={value}"
 
 
 def _check_choices(document: Document, at: Keys, values: Mapping[str, object] | list[object]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from raysim.config import open_document, parse_overrides
+from raysim.config import Config, open_document, parse_overrides, split_key
 from raysim.config.block import Allowed, Block
 from raysim.config.bundled import bundled_names, find_config
 from raysim.config.document import Document, Given, Line, dotted, first_mistake
@@ -142,17 +142,20 @@ def _read_skipped(
 
 
 def _refuse_shared_keys(document: Document, fixed: Sequence[KeySetting], axes: Sequence[Axis]) -> None:
-    """Refuse an axis of which all values set a key that `set` or an earlier axis sets: the earlier one changes nothing.
+    """Refuse an axis that sets a key again which `set` or an earlier axis sets, so that the earlier one is wrong.
 
-    If only some of the values set it, they take precedence. An example is a row with another model than the others.
+    If the earlier axis has named choices and only some of the values set its key, these values take precedence. An
+    example is a row with another model than the others.
     """
     earlier = {key: "set" for setting in fixed for key in setting.leaves}
+    named = {f"the axis {axis.name}" for axis in axes if split_key(axis.name, "")[0] not in Config.model_fields}
     for axis in axes:
         settings = [setting for value in axis.values for setting in value.all_settings]
         by_value = [{setting.keys for setting in value.all_settings} for value in axis.values]
-        for keys in [keys for keys in by_value[0] if all(keys in of_value for of_value in by_value)]:
+        for keys in {setting.keys: None for setting in settings}:
+            by_some = not all(keys in of_value for of_value in by_value)
             for key, other in earlier.items():
-                if key[: len(keys)] == keys:
+                if key[: len(keys)] == keys and not (by_some and other in named):
                     words = f"found the key {dotted(keys)}, which sets {dotted(key)} of {other} again"
                     own = "tune" if ("tune", axis.name) in document.origins else "grid"
                     raise document.error((own, axis.name), f"{words}, allowed: keys of no other axis")

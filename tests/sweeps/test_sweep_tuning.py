@@ -79,6 +79,27 @@ def test_lists_are_tried_in_all_combinations_and_every_axis_may_be_tuned() -> No
     assert labels == [f"MLP, hidden=[{h}], batch_size={b}" for h in (3, 4) for b in (2, 3)] + ["MLP"]
 
 
+def test_keys_with_the_same_last_word_are_named_with_their_blocks() -> None:
+    rows = {"Adam": {"training.optimizer.lr": [0.1, 0.2], "methods.fedadam.lr": [0.01, 0.02], "training.batch_size": 2}}
+    _, cells = expand_sweep(tuned(rows), ["methods=Adam", "seed=3"])
+    assert cells[1].labels["methods"] == "Adam, optimizer.lr=0.1, fedadam.lr=0.02"
+
+
+def test_a_row_may_set_again_what_a_setting_sets_if_not_all_rows_do() -> None:
+    source = tuned({"Wide": {"model.hidden": [[9], [8]]}})
+    source["grid"] = {
+        "seed": [3],
+        "size": {"s": {"model": {"name": "mlp", "hidden": [2]}}},
+        "methods": {"ER": {"er": {}}},
+    }
+    _, cells = expand_sweep(source, ())
+    assert [getattr(cell.config.model, "hidden") for cell in cells if cell.decided] == [(9,), (8,), (2,)]
+    with pytest.raises(
+        ConfigError, match=r"methods: found the key model.hidden, which sets model.hidden of the axis"
+    ):
+        expand_sweep({**source, "grid": {key: source["grid"][key] for key in ("seed", "size")}}, ())
+
+
 def test_narrowing_the_seeds_moves_no_trial() -> None:
     rows = {"Prox": {"methods.fedprox.mu": [0.1, 1.0]}}
     _, cells = expand_sweep(tuned(rows), ["seed=4", "methods=Prox"])
