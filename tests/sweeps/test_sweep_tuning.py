@@ -93,10 +93,8 @@ def test_a_row_may_set_again_what_a_setting_sets_if_not_all_rows_do() -> None:
         "methods": {"ER": {"er": {}}},
     }
     _, cells = expand_sweep(source, ())
-    assert [getattr(cell.config.model, "hidden") for cell in cells if cell.decided] == [(9,), (8,), (2,)]
-    with pytest.raises(
-        ConfigError, match=r"methods: found the key model.hidden, which sets model.hidden of the axis"
-    ):
+    assert [cell.config.model.hidden for cell in cells if cell.decided] == [(9,), (8,), (2,)]
+    with pytest.raises(ConfigError, match=r"methods: found the key model.hidden, which sets model.hidden of the axis"):
         expand_sweep({**source, "grid": {key: source["grid"][key] for key in ("seed", "size")}}, ())
 
 
