@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import fmean
 
 from raysim.evaluation.metrics import protocol_label
+from raysim.reports.costs import BYTES, STEPS, Cost
 from raysim.reports.grouping import MethodGroup, group_runs
-from raysim.reports.ranks import Ranking, mean_ranks
+from raysim.reports.ranks import Interval, Ranking, list_remarks, mean_ranks
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import ACCURACY, FORGETTING, NOTHING, Quantity
 
@@ -21,8 +22,6 @@ OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->
 SHOWN = (
     replace(ACCURACY, digits=1),
     replace(FORGETTING, digits=1),
-    Quantity("bytes_up", "sent up", "MiB", 2**-20, 1, False, None),
-    Quantity("bytes_down", "sent down", "MiB", 2**-20, 1, False, None),
     Quantity("seconds", "time", "s", 1, 1, False, None),
 )
 
@@ -36,39 +35,77 @@ def read_rankings(directory: Path) -> list[Ranking]:
 
 def render_tables(rankings: Sequence[Ranking], source: str) -> str:
     """Return all tables; `source` is the results' directory, for the marks by which a test compares figures."""
-    parts = ["### Ranks", "\n".join(_ranks(rankings))]
+    parts = ["### Ranks", "\n".join(_ranks(rankings)), *_notes(rankings)]
     for ranking in rankings:
         parts += [f"### {ranking.setting.title}", f"<!-- {source} -->", "\n".join(_table(ranking))]
     return "\n\n".join(parts)
 
 
 def _ranks(rankings: Sequence[Ranking]) -> Iterator[str]:
-    """Yield the lines of the table of ranks, by their mean; methods that are not ranked in every setting come last."""
+    """Yield the lines of the table of ranks; methods that are not ranked in every setting come last."""
     means = mean_ranks(rankings)
     names = dict.fromkeys(name for ranking in rankings for name in ranking.ranks)
-    known = {name: fmean(one.ranks[name] for one in rankings if name in one.ranks) for name in names}
-    yield from _head("method", "mean rank", *(ranking.setting.title for ranking in rankings))
+    known = {name: fmean(one.shared_ranks[name] for one in rankings if name in one.ranks) for name in names}
+    yield from _head("method", "mean rank of groups", "mean rank", *(ranking.setting.title for ranking in rankings))
     for name in sorted(names, key=lambda name: (name not in means, known[name], name)):
-        mean = f"{means[name]:.1f}" if name in means else NOTHING
-        yield _line(name, mean, *(str(ranking.ranks.get(name, NOTHING)) for ranking in rankings))
+        mean = means.get(name)
+        columns = [f"{mean.shared:.1f}", _show_rank(mean.mean, mean.interval, 1)] if mean else [NOTHING, NOTHING]
+        yield _line(name, *columns, *(_in_setting(ranking, name) for ranking in rankings))
+
+
+def _in_setting(ranking: Ranking, name: str) -> str:
+    """Return a method's group and rank in a setting."""
+    if name not in ranking.ranks:
+        return NOTHING
+    return f"{ranking.tiers[name]}: {_show_rank(ranking.ranks[name], ranking.intervals.get(name), 0)}"
+
+
+def _show_rank(rank: float, interval: Interval | None, digits: int) -> str:
+    """Return a rank with its interval, unless that is the rank alone."""
+    texts = [f"{number:.{digits}f}" for number in (rank, *(interval or ()))]
+    return texts[0] if len({*texts}) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})"
+
+
+def _notes(rankings: Sequence[Ranking]) -> Iterator[str]:
+    """Yield a list of the sweep's remarks."""
+    if remarks := list_remarks([ranking.setting for ranking in rankings]):
+        yield "\n".join(f"- {line}" for line in remarks)
 
 
 def _table(ranking: Ranking) -> Iterator[str]:
     """Yield the lines of a setting's table, the best first."""
-    yield from _head("method", "rank", "seeds", *(quantity.title for quantity in SHOWN), "its command")
+    yield from _head(
+        "method",
+        "rank",
+        "group",
+        "seeds",
+        *(quantity.title for quantity in SHOWN[:2]),
+        BYTES.heading,
+        STEPS.heading,
+        *(quantity.title for quantity in SHOWN[2:]),
+        "its command",
+    )
     rows = []
     for group in ranking.setting.groups:
         protocol = group.protocols[0]
         found = SHOWN[0].average_group(group, protocol)
-        name = group.name
-        rows.append((-float(SHOWN[0].show(found.mean)) if found else 0.0, name, protocol, group))
+        rows.append((-float(SHOWN[0].show(found.mean)) if found else 0.0, group.name, protocol, group))
     for _, name, protocol, group in sorted(rows, key=lambda row: row[:2]):
-        rank = "bound" if group.bound else str(ranking.ranks.get(name, NOTHING))
-        if protocol != ranking.protocol:
-            rank = protocol_label(protocol)
+        rank, tier = _rank_of(ranking, group, protocol)
         command = f"`{shlex.join((f'setting={ranking.setting.title}', f'methods={name}'))}`"
         shown = [_show(quantity, group, protocol) for quantity in SHOWN]
-        yield _line(group.label, rank, str(len(group.runs)), *shown, command)
+        costs = [_show_cost(cost, group) for cost in (BYTES, STEPS)]
+        yield _line(group.label, rank, tier, str(len(group.runs)), *shown[:2], *costs, *shown[2:], command)
+
+
+def _rank_of(ranking: Ranking, group: MethodGroup, protocol: str) -> tuple[str, str]:
+    """Return a group's rank with its interval, and its tier; or why it has none."""
+    if protocol != ranking.protocol:
+        return protocol_label(protocol), NOTHING
+    if group.name not in ranking.ranks:
+        return "bound" if group.bound else NOTHING, NOTHING
+    rank = _show_rank(ranking.ranks[group.name], ranking.intervals.get(group.name), 0)
+    return rank, str(ranking.tiers[group.name])
 
 
 def _show(quantity: Quantity, group: MethodGroup, protocol: str) -> str:
@@ -77,6 +114,13 @@ def _show(quantity: Quantity, group: MethodGroup, protocol: str) -> str:
     if found is not None and quantity.block is None:
         return quantity.show(found.mean)
     return quantity.show_mean(found)
+
+
+def _show_cost(cost: Cost, group: MethodGroup) -> str:
+    """Return the mean cost of a group's runs, if all have recorded it."""
+    found = [cost.of(run.summary) for run in group.runs]
+    known = [one for one in found if one is not None]
+    return NOTHING if len(known) < len(found) else f"{fmean(known):.{1 if cost is BYTES else 0}f}"
 
 
 def _head(*headings: str) -> Iterator[str]:

@@ -82,11 +82,13 @@ def order_pages(pages: list[str]) -> list[dict[str, list[str]]]:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the repository's own pages, a page for each file that one links to, and the gallery's figures."""
+    """Add the repository's own pages, a page for each file that one links to, the filter, and the gallery's figures."""
     for name, page in OWN.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
     for path in sorted({path for page in [*(ROOT / name for name in OWN), *_pages()] for path in _linked(page)}):
         files.append(File.generated(config, _page_of(path), content=_show_file(path)))
+    filter_of_tables = (ROOT / "raysim" / "reports" / "templates" / "budget.js").read_text(encoding="utf-8")
+    files.append(File.generated(config, "assets/budget.js", content=filter_of_tables))
     for figure in FIGURES.rglob("*.svg"):
         files.append(File.generated(config, f"gallery/{figure.relative_to(FIGURES)}", abs_src_path=str(figure)))
     return files

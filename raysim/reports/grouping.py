@@ -55,6 +55,18 @@ class MethodGroup:
         return not BOUNDS.isdisjoint(self.methods)
 
     @property
+    def remark(self) -> str:
+        """What the sweep says about it, or an empty text."""
+        found = self.runs[0].remark
+        return found.text if found else ""
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it has ranks: it is no bound, and the sweep does not exclude it."""
+        found = self.runs[0].remark
+        return not self.bound and (found is None or found.ranked)
+
+    @property
     def protocols(self) -> tuple[str, ...]:
         """The protocols by which it was evaluated."""
         evaluated = [run.summary.evaluation for run in self.runs]

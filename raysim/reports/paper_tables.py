@@ -12,7 +12,7 @@ from raysim.reports.families import adjust_family
 from raysim.reports.gains import GainFamily, find_families, measure_gain
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.latex import escape_latex
-from raysim.reports.ranks import Ranking, tabulate_overview
+from raysim.reports.ranks import MEAN_RANK, Ranking, tabulate_overview
 from raysim.reports.statistics import PairedDifference
 from raysim.reports.tables import (
     NOTHING,
@@ -30,8 +30,10 @@ Cells = Sequence[str]
 def main_table(settings: Sequence[ExperimentSetting]) -> str:
     """Return a tabular of methods by settings. For one setting the columns are what was learned, by protocol."""
     table = tabulate_overview(settings) or _tabulate_learning(settings[0])
-    head = [_head("method" if heading == "methods" else heading) for heading in _without_numbers(table.headings)]
-    rows = [[escape_latex(row[0].text), *map(format_value, row[1:])] for row in table.rows]
+    headings = [*table.headings]
+    kept = headings.index(MEAN_RANK) + 1 if MEAN_RANK in headings else len(headings)  # a paper's column is narrow
+    head = [_head("method" if heading == "methods" else heading) for heading in _without_numbers(headings[:kept])]
+    rows = [[escape_latex(row[0].text), *map(format_value, row[1:kept])] for row in table.rows]
     return _tabular(head, [("", rows)], f"{table.caption}. {table.note}")
 
 

@@ -1,10 +1,15 @@
 """Methods by settings: the average metric of each method in each setting, and its ranks."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
+import numpy as np
+
+from raysim.reports.bootstrap import RankedSetting, rank_over_settings
+from raysim.reports.families import mark_column
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.tables import (
     NOTHING,
@@ -16,6 +21,11 @@ from raysim.reports.tables import (
     tabulate_column,
 )
 
+Interval = tuple[float, float]
+
+RANKED = "Ranks are of methods with all seeds, without bounds. Their intervals are of a bootstrap over seeds."
+GROUPED = "Methods that do not differ significantly from the best of their group share the mean of its ranks."
+MEAN_RANK = "mean rank"
 MANY = 12  # methods that a sweep's order would not help to find
 FEWEST = 3  # methods that are worth a rank
 
@@ -52,23 +62,84 @@ class Ranking:
         return float("nan") if found is None else float(self.quantity.show(found.mean))
 
     @cached_property
-    def ranks(self) -> Mapping[str, int]:
-        """By name: the rank of every group that is no bound and has all seeds."""
+    def ranked(self) -> Sequence[MethodGroup]:
+        """The groups that have a rank: no bounds, none that the sweep excludes, and none without all seeds."""
         seeds = max(len(group.runs) for group in self.groups)
-        ranked = [group for group in self.groups if not group.bound and len(group.runs) == seeds]
+        return [group for group in self.groups if group.ranked and len(group.runs) == seeds]
+
+    @cached_property
+    def ranks(self) -> Mapping[str, int]:
+        """By name: the rank of every ranked group."""
         sign = 1 if self.quantity.higher_is_better else -1
-        values = {group.name: sign * self.value(group) for group in ranked}
+        values = {group.name: sign * self.value(group) for group in self.ranked}
         return {name: 1 + sum(other > value for other in values.values()) for name, value in values.items()}
 
+    @cached_property
+    def intervals(self) -> Mapping[str, Interval]:
+        """By name: the interval of the rank, a bootstrap over seeds; empty with fewer than two seeds."""
+        return interval_of_ranks([self], [*self.ranks])
 
-def mean_ranks(rankings: Sequence[Ranking]) -> dict[str, float]:
-    """Return by name the mean rank of every method that is ranked in all settings."""
-    names = dict.fromkeys(name for ranking in rankings for name in ranking.ranks)
+    @cached_property
+    def tiers(self) -> Mapping[str, int]:
+        """By name: the tier of every ranked group, from 1.
+
+        A tier has the best of the groups that are left, and those that are not significantly worse than it: a paired
+        t-test over the seeds, with Holm's correction over all that are left.
+        """
+        left, found = [*self.ranked], dict[str, int]()
+        while left:
+            columns = [self.quantity.by_seed(group, self.protocol) for group in left]
+            marks = mark_column(columns, self.quantity.higher_is_better, self.quantity.digits)
+            tier = max(found.values(), default=0) + 1
+            found |= {group.name: tier for group, mark in zip(left, marks, strict=True) if not mark.worse}
+            left = [group for group, mark in zip(left, marks, strict=True) if mark.worse]
+        return found
+
+    @cached_property
+    def shared_ranks(self) -> Mapping[str, float]:
+        """By name: the mean of the places that a group's tier has, the same for all of the tier."""
+        sizes = Counter(self.tiers.values())
+        before = {tier: sum(sizes[other] for other in range(1, tier)) for tier in sizes}
+        return {name: before[tier] + (sizes[tier] + 1) / 2 for name, tier in self.tiers.items()}
+
+    def values_by_seed(self, counted: Sequence[str]) -> RankedSetting:
+        """Return the values of the ranked groups for a bootstrap; `counted` are the names in question."""
+        columns = [[*self.quantity.by_seed(group, self.protocol).values()] for group in self.ranked]
+        order = [group.name for group in self.ranked]
+        places = [order.index(name) for name in counted]
+        return RankedSetting(np.asarray(columns).T, self.quantity.higher_is_better, self.quantity.digits, places)
+
+
+@dataclass(frozen=True)
+class MeanRank:
+    """A method's ranks in all settings: their mean, its interval if there are seeds, and the mean of shared ranks."""
+
+    mean: float
+    interval: Interval | None
+    shared: float
+
+
+def mean_ranks(rankings: Sequence[Ranking]) -> dict[str, MeanRank]:
+    """Return by name the mean ranks of every method that is ranked in all settings."""
+    every = dict.fromkeys(name for ranking in rankings for name in ranking.ranks)
+    names = [name for name in every if all(name in ranking.ranks for ranking in rankings)]
+    intervals = interval_of_ranks(rankings, names)
     return {
-        name: fmean(ranking.ranks[name] for ranking in rankings)
+        name: MeanRank(
+            fmean(ranking.ranks[name] for ranking in rankings),
+            intervals.get(name),
+            fmean(ranking.shared_ranks[name] for ranking in rankings),
+        )
         for name in names
-        if all(name in ranking.ranks for ranking in rankings)
     }
+
+
+def interval_of_ranks(rankings: Sequence[Ranking], names: Sequence[str]) -> dict[str, Interval]:
+    """Return by name the interval of the mean rank; empty if a setting has fewer than two seeds."""
+    if not names or any(len(ranking.ranked[0].runs) < 2 for ranking in rankings):
+        return {}
+    found = rank_over_settings([ranking.values_by_seed(names) for ranking in rankings])
+    return {name: (float(found.low[place]), float(found.high[place])) for place, name in enumerate(names)}
 
 
 def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | None:
@@ -79,18 +150,47 @@ def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | No
     names = [*dict.fromkeys(group.name for ranking in rankings for group in ranking.groups)]
     ranks = mean_ranks(rankings)
     if len(names) > MANY:
-        names.sort(key=lambda name: (name not in ranks, ranks.get(name, 0.0)))
+        names.sort(key=lambda name: (name not in ranks, ranks[name].mean if name in ranks else 0.0))
     columns = [_column(ranking, names) for ranking in rankings]
     rows = [[TableCell(name), *cells] for name, cells in zip(names, zip(*columns, strict=True), strict=True)]
     headings = ["methods", *(f"{ranking.setting.number}: {ranking.setting.title}" for ranking in rankings)]
     notes = explain_marks([cell for row in rows for cell in row])
     if len(ranks) >= FEWEST:
-        headings.append("mean rank")
-        rows = [[*row, TableCell(f"{ranks[row[0].text]:.1f}" if row[0].text in ranks else NOTHING)] for row in rows]
-        notes.append("Ranks are of methods with all seeds, without bounds.")
+        headings += [MEAN_RANK, "95% interval", "mean rank of groups"]
+        rows = [[*row, *(TableCell(text) for text in _show_ranks(ranks.get(row[0].text)))] for row in rows]
+        notes += [RANKED, GROUPED]
+    notes += list_remarks(settings)
     quantity = rankings[0].quantity
     caption = f"{quantity.title}: mean ± standard deviation over seeds, by method and setting"
     return ReportTable(caption, headings, rows, " ".join(notes))
+
+
+def list_remarks(settings: Sequence[ExperimentSetting]) -> list[str]:
+    """Return a sentence for each remark of sweeps about rows, with the settings if it is not about all of them."""
+    where: dict[tuple[str, str, bool], list[str]] = {}
+    for setting in settings:
+        for group in setting.groups:
+            if group.remark:
+                key = (group.name, group.remark, group.ranked or group.bound)
+                where.setdefault(key, []).append(setting.title)
+    lines = []
+    for (name, text, ranked), titles in where.items():
+        everywhere = len(titles) == sum(any(group.name == name for group in one.groups) for one in settings)
+        about = name if everywhere else f"{name} in {join_words(titles)}"
+        lines.append(f"{about}: {text}." if ranked else f"{about} is not ranked: {text}.")
+    return lines
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return `a`, `a and b`, or `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _show_ranks(found: MeanRank | None) -> tuple[str, str, str]:
+    if found is None:
+        return NOTHING, NOTHING, NOTHING
+    interval = "{:.1f} to {:.1f}".format(*found.interval) if found.interval else NOTHING
+    return f"{found.mean:.1f}", interval, f"{found.shared:.1f}"
 
 
 def _column(ranking: Ranking, names: Sequence[str]) -> list[TableCell]:

@@ -19,7 +19,7 @@ from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.result import Result, describe_unfinished, load_result
 from raysim.reports.packed import SUFFIX, PackedFile, PackedRun, find_packed, packed_directory, read_packed
 from raysim.reports.round_records import RoundRecord, read_rounds
-from raysim.sweeps.cells import SWEEP_FILE
+from raysim.sweeps.cells import SWEEP_FILE, Remark
 from raysim.sweeps.directory import RunLabels, SweepLabels, read_labels
 from raysim.system.errors import ConfigError, single_line
 
@@ -37,6 +37,7 @@ class FinishedRun:
         config: its config.yaml as plain values, with the defaults of keys that raysim did not have when it was made.
         names: its name on each axis of the sweep that it belongs to; empty without a sweep.
         chosen: the values that the sweep tuned, as text.
+        remark: what the sweep says about it.
         sweep: the name of that sweep.
         place: sorts runs as their sweeps do, of one directory after the other.
         packed: its line of a packed file, if it was read from one.
@@ -47,6 +48,7 @@ class FinishedRun:
     config: Mapping[str, object]
     names: RunLabels = field(default_factory=dict)
     chosen: str = ""
+    remark: Remark | None = None
     sweep: str = ""
     place: tuple[str, int] = ("", 0)
     packed: PackedRun | None = None
@@ -232,7 +234,8 @@ def _name_run(run: FinishedRun, directory: Path, sweep: SweepLabels | None) -> F
         return run
     place = (str(directory), [*sweep.runs].index(folder))
     chosen = sweep.chosen.get(folder, "")
-    return replace(run, names=sweep.runs[folder], chosen=chosen, sweep=sweep.name, place=place)
+    remark = sweep.remarks.get(folder)
+    return replace(run, names=sweep.runs[folder], chosen=chosen, remark=remark, sweep=sweep.name, place=place)
 
 
 def _complete(document: Document) -> Mapping[str, object]:

@@ -181,8 +181,8 @@ def explain_marks(cells: Sequence[TableCell]) -> list[str]:
 
 
 def mark_groups(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[Mark]:
-    """Return the marks of a quantity's column. Bounds are not compared."""
-    column = [{} if group.bound else quantity.by_seed(group, protocol) for group in groups]
+    """Return the marks of a quantity's column. Groups without a rank, such as bounds, are not compared."""
+    column = [quantity.by_seed(group, protocol) if group.ranked else {} for group in groups]
     return mark_column(column, quantity.higher_is_better, quantity.digits)
 
 

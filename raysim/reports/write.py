@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
 from raysim.reports.content import FIGURES, Plot, Report, Section
+from raysim.reports.costs import tabulate_budgets
 from raysim.reports.drawn import show_images
 from raysim.reports.formats import FORMATS
 from raysim.reports.gains import tabulate_gains
@@ -110,6 +111,7 @@ def _make_section(
     setting = scene.setting
     stream, note = streams.draw(setting)
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
+    budgets = [table for protocol in setting.main_protocols if (table := tabulate_budgets(setting, protocol))]
     gains = [table for protocol in setting.protocols for table in tabulate_gains(setting, protocol)]
     comparisons = compare_with_paper(paper, setting) if paper else []
     if paper and not comparisons:
@@ -125,7 +127,7 @@ def _make_section(
     return Section(
         setting,
         tabulate_facts(setting),
-        [*results, *gains],
+        [*results, *gains, *budgets],
         comparisons,
         plots,
         stream=stream,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from raysim.config import Config, validate
 from raysim.config.comparison import result_settings
 from raysim.config.document import Document, dotted
@@ -19,12 +21,21 @@ SWEEP_FILE = "sweep.yaml"  # in the sweep's directory
 SPLIT_KEY = "evaluation.split"  # in which trials differ from the runs that they decide
 
 
+class Remark(BaseModel):
+    """What readers of reports should know about a run: a text, and whether its row has a rank among the others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: str
+    ranked: bool = True
+
+
 @dataclass(frozen=True, eq=False)
 class Cell:
     """One run of a sweep: its folder below the sweep's, its config, its name on every axis, and its settings.
 
     A run that is not `decided` waits for trials. Until then its config has the first candidates. `chosen` are the
-    settings that trials decided, and `at_end` those of them at an end of their list.
+    settings that trials decided, and `at_end` those of them at an end of their list. `remark` is the sweep's about it.
     """
 
     folder: str
@@ -34,6 +45,7 @@ class Cell:
     decided: bool = True
     chosen: str = ""
     at_end: str = ""
+    remark: Remark | None = None
 
 
 Search = Callable[[int, Callable[[int, int], Cell]], tuple[list[Cell], int | None]]

@@ -15,7 +15,7 @@ from raysim.config.lookup import only_named_by
 from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.evaluation.metrics import SEEN, describe_mean, metric_of
 from raysim.records.result import Result, first_problem, load_result
-from raysim.sweeps.cells import SWEEP_FILE, Cell
+from raysim.sweeps.cells import SWEEP_FILE, Cell, Remark
 from raysim.sweeps.grid import expand_sweep
 from raysim.system.errors import ConfigError
 from raysim.system.files import is_partial, write_whole
@@ -31,11 +31,13 @@ class SweepLabels(BaseModel):
         name: the name of the sweep.
         runs: by the folder of each run, in the sweep's order, its names on the axes.
         chosen: by the folder of each run with tuned values, these values as text.
+        remarks: by folder, what readers of reports should know about a run.
     """
 
     name: str
     runs: Mapping[str, RunLabels]
     chosen: Mapping[str, str] = {}
+    remarks: Mapping[str, Remark] = {}
 
 
 RunProgress = Literal["new", "done", "interrupted", "failed", "unfinished", "undecided"]
@@ -192,7 +194,9 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
     earlier = {folder: here.get(folder) or kept[folder] for folder in before.runs if folder in here or folder in kept}
     chosen = {folder: text for folder, text in before.chosen.items() if folder in kept}
     chosen |= {cell.folder: cell.chosen for cell in cells if cell.chosen}
-    labels = SweepLabels(name=name, runs={**(earlier if kept else {}), **here}, chosen=chosen)
+    remarks = {folder: remark for folder, remark in before.remarks.items() if folder in kept}
+    remarks |= {cell.folder: cell.remark for cell in cells if cell.remark is not None}
+    labels = SweepLabels(name=name, runs={**(earlier if kept else {}), **here}, chosen=chosen, remarks=remarks)
     try:
         write_whole(out / SWEEP_FILE, to_yaml(labels.model_dump(exclude_defaults=True)))
     except OSError as error:

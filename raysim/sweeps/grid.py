@@ -1,6 +1,7 @@
 """A sweep's file, or a mapping like it, and its runs: the grid's axes, what is tuned in them, and what is skipped."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -10,18 +11,31 @@ from pydantic import Field, ValidationError
 from raysim.config import Config, open_document, parse_overrides, split_key
 from raysim.config.block import Allowed, Block
 from raysim.config.bundled import bundled_names, find_config
-from raysim.config.document import Document, Given, Line, dotted, first_mistake
+from raysim.config.document import Document, Given, Keys, Line, dotted, first_mistake
 from raysim.config.error_text import either, show
 from raysim.config.mistakes import explain_errors
 from raysim.config.schema import FolderName
 from raysim.config.yaml_text import read_yaml
 from raysim.sweeps.axes import Axis, AxisValue, KeySetting, add_tuned, narrow_axis, read_axis, read_setting
-from raysim.sweeps.cells import SPLIT_KEY, Cell, combine_values, expand_grid
+from raysim.sweeps.cells import SPLIT_KEY, Cell, Remark, combine_values, expand_grid
 from raysim.sweeps.search import SearchBudget
 from raysim.system.errors import ConfigError
 
 OWN_KEYS = ("grid", "tune", "search")  # of a sweep's file, which KEY=VALUE may change; the config has none of these
 SPLIT = "validation"  # what candidates are rated on
+
+
+class RemarkOfRuns(Block):
+    """A remark of a sweep's file."""
+
+    where: dict[str, object]
+    """By axis, a value's name or a list of them: the remark is about the runs with one of each."""
+
+    text: str
+    """What readers of reports should know about these runs, in a few words."""
+
+    ranked: bool = True
+    """Whether reports rank these rows among the others."""
 
 
 class SweepFile(Block):
@@ -56,6 +70,9 @@ class SweepFile(Block):
         list[dict[str, object]], Allowed("a list of combinations that are no runs, such as {methods: ER, seed: [1, 2]}")
     ] = Field([])
     """Combinations that are no runs: by axis, a value's name or a list of them."""
+
+    remarks: list[RemarkOfRuns] = Field([])
+    """What readers of reports should know about some runs."""
 
 
 def expand_sweep(
@@ -95,7 +112,11 @@ def expand_sweep(
     for name, tuned in file.tune.items():
         axes[name] = add_tuned(document, axes.get(name, Axis(name, ())), tuned, file.search.draw)
     _refuse_shared_keys(document, fixed, list(axes.values()))
-    skipped = [_read_skipped(document, axes, place, names) for place, names in enumerate(file.skip)]
+    skipped = [_read_choice(document, axes, ("skip", place), names) for place, names in enumerate(file.skip)]
+    remarks = [
+        (_read_choice(document, axes, ("remarks", place, "where"), one.where), Remark(text=one.text, ranked=one.ranked))
+        for place, one in enumerate(file.remarks)
+    ]
     rated = AxisValue(SPLIT, SPLIT, [read_setting(document, ("tune",), SPLIT_KEY, SPLIT)])
     seeds = axes["seed"].values[: file.search.seeds] if "seed" in axes else ()
     if len(seeds) < file.search.seeds > 1:
@@ -112,7 +133,8 @@ def expand_sweep(
     title = document.file or file.name
     combinations = combine_values(title, list(axes.values()), skipped)
     search = partial(file.search.find_best, rate=partial(rate, file.name))
-    return file.name, expand_grid(title, base, combinations, trials, search)
+    cells = expand_grid(title, base, combinations, trials, search)
+    return file.name, [_add_remark(cell, remarks) for cell in cells]
 
 
 def _base(document: Document, file: SweepFile) -> Document:
@@ -130,15 +152,23 @@ def _base(document: Document, file: SweepFile) -> Document:
     return base
 
 
-def _read_skipped(
-    document: Document, axes: Mapping[str, Axis], place: int, names: Mapping[str, object]
+def _read_choice(
+    document: Document, axes: Mapping[str, Axis], at: Keys, names: Mapping[str, object]
 ) -> dict[str, set[str]]:
-    """Return, by axis, the names of the values with combinations to skip."""
-    at = ("skip", place)
+    """Return, by axis, the names of the chosen values."""
     if strange := [name for name in names if name not in axes]:
         raise document.error((*at, strange[0]), f"found no axis of the grid, allowed: {either(axes)}")
     where = document.place(at)
     return {name: {one.label for one in narrow_axis(axes[name], where, value).values} for name, value in names.items()}
+
+
+def _add_remark(cell: Cell, remarks: Sequence[tuple[Mapping[str, set[str]], Remark]]) -> Cell:
+    """Return the run with the remarks about it as one."""
+    about = [one for where, one in remarks if all(cell.labels.get(axis) in names for axis, names in where.items())]
+    if not about:
+        return cell
+    text = "; ".join(one.text for one in about)
+    return replace(cell, remark=Remark(text=text, ranked=all(one.ranked for one in about)))
 
 
 def _refuse_shared_keys(document: Document, fixed: Sequence[KeySetting], axes: Sequence[Axis]) -> None:

@@ -1,12 +1,15 @@
 """Pareto fronts: which methods are on them, and when they are drawn."""
 
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from made_runs import make_run, one_scene
 
-from raysim.reports.plots.pareto import Point, draw_pareto, find_front
+from raysim.reports.costs import Point, find_front, tabulate_budgets
+from raysim.reports.plots.pareto import draw_pareto
+from raysim.reports.write import write_report
 
 
 def front_of(points: list[tuple[float, float]], higher_is_better: bool = True) -> list[tuple[float, float]]:
@@ -52,6 +55,26 @@ def test_the_front_is_a_line_without_bounds(tmp_path: Path) -> None:
     assert [[*mark.get_xydata()[0]] for mark in marks] == [[4, 50], [5, 80], [6, 70], [4, 90]]
     np.testing.assert_allclose(steps.figure.axes[0].lines[0].get_xydata(), [[100, 70], [200, 80], [300, 80]])
     assert "Bounds are crosses and not on it." in sent.caption
+
+
+def test_a_table_has_both_costs_and_fronts_for_the_filter_of_the_page(tmp_path: Path) -> None:
+    """The same runs. FedProx is better than FedAvg with as few steps, so FedAvg is on the front of bytes only."""
+    make_costly(tmp_path, {}, 0.5, 1, steps=100)
+    make_costly(tmp_path, {"er": {}}, 0.8, 2, steps=200)
+    make_costly(tmp_path, {"fedprox": {}}, 0.7, 3, steps=100)
+    make_costly(tmp_path, {"joint": {}}, 0.9, 1, steps=300)
+    found = tabulate_budgets(one_scene(tmp_path).setting, "domain_il")
+    assert found is not None
+    assert found.headings[2:4] == ("sent, MiB", "gradient steps")
+    assert [[cell.text for cell in row] for row in found.rows] == [
+        ["ER", "80.00", "5.00", "200", "bytes and steps"],
+        ["FedProx", "70.00", "6.00", "100", "steps"],
+        ["FedAvg", "50.00", "4.00", "100", "bytes"],
+    ]
+    script = files("raysim.reports").joinpath("templates", "budget.js").read_text()
+    assert all(f'"{heading}":' in script for heading in found.headings[2:4])
+    write_report([tmp_path], tmp_path / "report")
+    assert script.strip() in (tmp_path / "report/report.html").read_text()
 
 
 def test_methods_that_cost_the_same_or_recorded_nothing_make_no_front(tmp_path: Path) -> None:

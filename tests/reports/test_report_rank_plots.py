@@ -87,7 +87,7 @@ def test_the_best_rank_is_above_and_bounds_and_missing_seeds_have_none(tmp_path:
         "Mean over 2 seeds of the rank by final average accuracy, domain-IL; 95% interval of a bootstrap over seeds."
         in drawing.caption
     )
-    assert "Not ranked, as bounds or without some seeds: EWC, Joint." in drawing.caption
+    assert "Not ranked, as bounds, by a remark or without some seeds: EWC, Joint." in drawing.caption
 
 
 def test_one_seed_or_two_methods_make_no_ranks(tmp_path: Path) -> None:
@@ -110,6 +110,9 @@ def test_ranks_over_settings_are_those_of_the_overview(tmp_path: Path) -> None:
     assert rows_of(drawing) == {name: (mean, mean, mean) for name, mean in expected.items()}
     overview = tabulate_overview([scene.setting for scene in scenes])
     assert overview
-    assert {row[0].text: row[-1].text for row in overview.rows} == {"DER": "-", **dict.fromkeys(expected, "2.5")}
+    assert {row[0].text: [cell.text for cell in row[-3:-1]] for row in overview.rows} == {
+        "DER": ["-", "-"],
+        **{name: ["2.5", "2.5 to 2.5"] for name in expected},
+    }
     assert drawing.stem == "ranks"
     assert [*draw_overall_ranks(scenes[:1])] == []

@@ -74,26 +74,59 @@ def test_tuned_values_and_other_protocols_make_no_setting(results: Path) -> None
 
 
 def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> None:
-    """Of 50 and 60 the mean is 55 and the deviation 7.07; what fell from 90 to x is forgotten by 90 - x."""
+    """Of 50 and 60 the mean is 55 and the deviation 7.07; what fell from 90 to x is forgotten by 90 - x.
+
+    In a, two seeds are drawn: (0, 0) makes FedAvg third and (1, 1) ER, each in a quarter of the draws. ER is behind
+    FedProx by 10 and 20 points: t is 15 / 5 = 3 with one degree of freedom, p 0.2, so all are one group and share the
+    rank 2. In b they differ by 10 twice, which is no test, and share 1.5.
+    """
     tables = render_tables(read_rankings(results), "results/x")
     rows = tables.partition("### a\n")[2].partition("### b\n")[0].splitlines()
     assert rows[1] == "<!-- results/x -->"
+    costs = "4.0 | - | 10.0"
     assert rows[5:12] == [
-        "| DER | - | 1 | 99.0 | -9.0 | 1.0 | 3.0 | 10.0 | `setting=a methods=DER` |",
-        "| Heads | task-IL | 2 | 98.0 ± 0.0 | -8.0 ± 0.0 | 1.0 | 3.0 | 10.0 | `setting=a methods=Heads` |",
-        "| Joint, lr=0.1 | bound | 2 | 90.0 ± 0.0 | 0.0 ± 0.0 | 1.0 | 3.0 | 10.0 | `setting=a methods=Joint` |",
-        "| FedProx, mu=0.1 | 1 | 2 | 70.0 ± 0.0 | 20.0 ± 0.0 | 1.0 | 3.0 | 10.0 | `setting=a methods=FedProx` |",
-        "| ER | 2 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | 1.0 | 3.0 | 10.0 | `setting=a methods=ER` |",
-        "| FedAvg, lr=0.1 | 2 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | 1.0 | 3.0 | 10.0 | `setting=a methods=FedAvg` |",
+        "| DER | - | - | 1 | 99.0 | -9.0 | 4.0 | - | 10.0 | `setting=a methods=DER` |",
+        "| Heads | task-IL | - | 2 | 98.0 ± 0.0 | -8.0 ± 0.0 | 4.0 | - | 10.0 | `setting=a methods=Heads` |",
+        "| Joint, lr=0.1 | bound | - | 2 | 90.0 ± 0.0 | 0.0 ± 0.0 | 4.0 | - | 10.0 | `setting=a methods=Joint` |",
+        "| FedProx, mu=0.1 | 1 | 1 | 2 | 70.0 ± 0.0 | 20.0 ± 0.0 | 4.0 | - | 10.0 | `setting=a methods=FedProx` |",
+        "| ER | 2 (2 to 3) | 1 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | 4.0 | - | 10.0 | `setting=a methods=ER` |",
+        f"| FedAvg, lr=0.1 | 2 (2 to 3) | 1 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | {costs} | `setting=a methods=FedAvg` |",
         "",
     ]
     assert tables.partition("### a")[0].splitlines()[2:-1] == [
-        "| method | mean rank | a | b |",
-        "|---|---|---|---|",
-        "| FedAvg | 1.5 | 2 | 1 |",
-        "| FedProx | 1.5 | 1 | 2 |",
-        "| ER | - | 2 | - |",
+        "| method | mean rank of groups | mean rank | a | b |",
+        "|---|---|---|---|---|",
+        "| FedAvg | 1.8 | 1.5 (1.5 to 2.0) | 1: 2 (2 to 3) | 1: 1 |",
+        "| FedProx | 1.8 | 1.5 | 1: 1 | 1: 2 |",
+        "| ER | - | - | 1: 2 (2 to 3) | - |",
     ]
+
+
+def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_exclude(tmp_path: Path) -> None:
+    """FedAvg is behind ER by 10, 11 and 12 points: t is 11 / (1 / sqrt 3) = 19, p 0.0028. FedProx is behind ER by 12,
+    11 and 10, and ahead of FedAvg by 2, 0 and -2. So FedAvg and FedProx, at the places 2 and 3, share 2.5. SCAFFOLD
+    would be first, but a remark excludes it.
+    """
+    rows: Mapping[str, Row] = {
+        "a/ER": ("a", "ER", ER, {0: 0.9, 1: 0.9, 2: 0.9}, "domain_il"),
+        "a/FedAvg": ("a", "FedAvg", {}, {0: 0.8, 1: 0.79, 2: 0.78}, "domain_il"),
+        "a/FedProx": ("a", "FedProx", PROX, {0: 0.78, 1: 0.79, 2: 0.8}, "domain_il"),
+        "a/SCAFFOLD": ("a", "SCAFFOLD", {"methods": {"scaffold": {}}}, {0: 1.0, 1: 1.0, 2: 1.0}, "domain_il"),
+        "b/SCAFFOLD": ("b", "SCAFFOLD", {"methods": {"scaffold": {}}}, {0: 1.0, 1: 1.0, 2: 1.0}, "domain_il"),
+    }
+    make_board(tmp_path, rows)
+    remark = {"text": "it saw the test samples", "ranked": False}
+    remarks = {f"a/SCAFFOLD/seed-{seed}": remark for seed in range(3)}
+    path = tmp_path / "sweep.yaml"
+    path.write_text(path.read_text() + to_yaml({"remarks": remarks}))
+    first, second = read_rankings(tmp_path)
+    assert first.tiers == {"ER": 1, "FedAvg": 2, "FedProx": 2}
+    assert first.shared_ranks == {"ER": 1, "FedAvg": 2.5, "FedProx": 2.5}
+    assert second.ranks == {"SCAFFOLD": 1}
+    note = "- SCAFFOLD in a is not ranked: it saw the test samples."
+    assert note in render_tables([first, second], "results/x").splitlines()
+    marks = [group.name for group in first.ranked]
+    assert marks == ["ER", "FedAvg", "FedProx"]
 
 
 def test_the_overview_has_methods_by_settings_in_the_sweep_s_order(results: Path) -> None:
@@ -126,10 +159,10 @@ def test_a_custom_row_is_among_the_others(results: Path) -> None:
     }
     make_board(own, rows)
     table = overview(results, own)
-    assert table.headings[-1] == "mean rank"
+    assert table.headings[-3:] == ["mean rank", "95% interval", "mean rank of groups"]
     found = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
-    assert found["Mine"] == ["15.0 ± 0.0", "15.0 ± 0.0", "3.0"]  # fourth of four, second of three
-    assert (found["FedAvg"][-1], found["FedProx"][-1], found["ER"][-1]) == ("1.5", "2.0", "-")
+    assert found["Mine"][:3] == ["15.0 ± 0.0", "15.0 ± 0.0", "3.0"]  # fourth of four, second of three
+    assert (found["FedAvg"][2], found["FedProx"][2], found["ER"][2:]) == ("1.5", "2.0", ["-", "-", "-"])
 
 
 def test_a_report_counts_methods_without_their_tuned_values(results: Path) -> None:

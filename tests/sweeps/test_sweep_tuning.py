@@ -12,7 +12,7 @@ import pytest
 from carrying import carried_out, standings, statuses
 
 from raysim.cli import main
-from raysim.sweeps.cells import Cell
+from raysim.sweeps.cells import Cell, Remark
 from raysim.sweeps.directory import plan_sweep, read_labels
 from raysim.sweeps.grid import expand_sweep
 from raysim.system.errors import ConfigError
@@ -113,6 +113,23 @@ def test_a_row_can_be_added_on_the_command_line() -> None:
     _, cells = expand_sweep(tuned({}), ["methods=Mine", "seed=3", own])
     assert [cell.labels["methods"] for cell in cells] == ["Mine, round=1", "Mine, round=2", "Mine"]
     assert cells[1].config.methods["troubles:Pressing"]["round"] == 2
+
+
+def test_remarks_are_about_the_runs_that_they_name(tmp_path: Path) -> None:
+    remarks = [
+        {"where": {"methods": "ER"}, "text": "one"},
+        {"where": {"methods": ["ER", "Rate"], "seed": 4}, "text": "two", "ranked": False},
+    ]
+    source = tuned({"Rate": {"training.optimizer.lr": [0.3]}}, remarks=remarks)
+    ended = carried_out(source, tmp_path)
+    assert {outcome.cell.folder: outcome.cell.remark for outcome in ended} == {
+        "validation/Rate/seed-3": None,
+        "ER/seed-3": Remark(text="one"),
+        "ER/seed-4": Remark(text="one; two", ranked=False),
+        "Rate/seed-3": None,
+        "Rate/seed-4": Remark(text="two", ranked=False),
+    }
+    assert set(read_labels(tmp_path).remarks) == {"ER/seed-3", "ER/seed-4", "Rate/seed-4"}
 
 
 def test_combinations_that_are_skipped_are_no_runs() -> None:
@@ -267,6 +284,7 @@ REFUSED = {
     "tune: {methods: {P: {training.batch_size: [2, 2]}}}": ":4: tune.methods.P: found 'P, batch_size=2' twice",
     "search: {seeds: 2}": ":4: search.seeds: found 2, allowed: at most as many as the axis seed has, 1",
     "search: {trials: 0}": ":4: search.trials: found 0, allowed: a whole number >= 1",
+    "remarks: [{where: {sede: 1}, text: x}]": ":4: remarks.0.where.sede: found no axis of the grid, allowed: seed",
     "skip: [{sede: 1}]": ":4: skip.0.sede: found no axis of the grid, allowed: seed",
     "skip: [{seed: 1}]": ":4: skip.0: seed is an axis of the grid; found 1, allowed: 0",
     "skip: [{seed: 0}]": "sweep.yaml: skip: found every combination of the grid, allowed: combinations that leave runs",

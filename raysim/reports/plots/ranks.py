@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.reports.bootstrap import Array, RankedSetting, rank_over_seeds, rank_over_settings
+from raysim.reports.bootstrap import Array, rank_over_seeds
 from raysim.reports.colors import GREY
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.plots import style
@@ -38,7 +38,7 @@ def find_ranked(setting: ExperimentSetting, protocol: str) -> RankedGroups | Non
     members = [
         index
         for index, (group, found) in enumerate(zip(setting.groups, values, strict=True))
-        if not group.bound and found.keys() >= {*seeds}
+        if group.ranked and found.keys() >= {*seeds}
     ]
     if len(members) < FEWEST or len(seeds) < 2:
         return None
@@ -63,7 +63,8 @@ def draw_ranks(scene: Scene) -> Iterator[Drawing]:
         label, count = setting.label(protocol), len(ranked.seeds)
         words = f"Mean over {count} seeds of the rank by final average {setting.metric.name}, {label}; {INTERVAL}."
         left_out = [scene.labels[k] for k in range(len(setting.groups)) if k not in ranked.members]
-        unranked = f" Not ranked, as bounds or without some seeds: {', '.join(left_out)}." if left_out else ""
+        why = "as bounds, by a remark or without some seeds"
+        unranked = f" Not ranked, {why}: {', '.join(left_out)}." if left_out else ""
         stem = f"{setting.number}-{protocol}-ranks"
         yield draw_rows(rows, words + unranked + highlights.in_color, stem, label, f"mean rank over {count} seeds")
 
@@ -75,34 +76,21 @@ def draw_overall_ranks(scenes: Sequence[Scene]) -> Iterator[Drawing]:
         return
     rankings = [*map(Ranking, settings)]
     means = mean_ranks(rankings)
-    found = [_find_values(ranking, [*means]) for ranking in rankings]
-    if len(means) < FEWEST or any(len(setting.values) < 2 for setting in found):
+    if len(means) < FEWEST or any(found.interval is None for found in means.values()):
         return
-    intervals = rank_over_settings(found)
     looks = dict(zip((group.name for group in settings[0].groups), scenes[0].looks, strict=True))
-    best = sorted(means, key=lambda name: means[name])
+    best = sorted(means, key=lambda name: means[name].mean)
     baseline = next((g.name for g in settings[0].groups if not g.methods), best[0])
     colored = best[:MOST] if baseline in best[:MOST] else [*best[: MOST - 1], baseline]
     rows = {
-        name: (
-            looks[name] if name in colored else OTHER,
-            (mean, float(intervals.low[place]), float(intervals.high[place])),
-        )
-        for place, (name, mean) in enumerate(means.items())
+        name: (looks[name] if name in colored else OTHER, (found.mean, *found.interval))
+        for name, found in means.items()
+        if found.interval is not None
     }
     names = "; ".join(f"{one.setting.title}, {one.setting.label(one.protocol)}" for one in rankings)
     words = f"Mean over settings of the rank by final average {settings[0].metric.name} ({names}); {INTERVAL}."
     axis = f"mean rank over {len(settings)} settings"
     yield draw_rows(rows, f"{words} In color: the best ones, and FedAvg.", "ranks", "all settings", axis)
-
-
-def _find_values(ranking: Ranking, counted: Sequence[str]) -> RankedSetting:
-    """Return the final averages of a ranking's methods, with the columns of those that count."""
-    quantity, order = ranking.quantity, [*ranking.ranks]
-    by_name = {group.name: quantity.by_seed(group, ranking.protocol) for group in ranking.groups}
-    columns = [[value for _, value in sorted(by_name[name].items())] for name in order]
-    values = np.asarray(columns).T
-    return RankedSetting(values, quantity.higher_is_better, quantity.digits, [order.index(name) for name in counted])
 
 
 def draw_rows(
