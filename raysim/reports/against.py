@@ -1,9 +1,10 @@
 """Published and measured figures side by side: first the gains that a paper claims, then the absolute values."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from raysim.config.error_text import either, show
-from raysim.config.lookup import resolve
+from raysim.config.lookup import resolve, table
 from raysim.reports.claims import (
     CHANGE,
     MEANING,
@@ -28,7 +29,7 @@ def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> lis
     return [
         made
         for name, candidate in paper.settings.items()
-        if candidate.config is not None and _holds(setting.runs[0].config, candidate.config)
+        if candidate.config is not None and _holds(_name_dataset(setting.runs[0].config), candidate.config)
         if (made := _comparison(paper, name, setting))
     ]
 
@@ -64,6 +65,8 @@ def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) ->
     levels = [level for rows in columns for row in rows if (level := _level(*row))]
     stated = paper.settings[name].stated
     departures = dict.fromkeys(line for rows in columns for *_, group in rows for line in _departures(stated, group))
+    if file := _file_of_dataset(setting.runs[0].config):
+        departures[f"the data were read from {file.name}"] = None
     tables = [  # only the first table of each kind has a note
         *(tabulate_claims(title, found, MEANING * (found is gains[0])) for found in gains),
         *(_tabulate_levels(title, rows, f"{AGREE} {paper.note}" * (rows is columns[0])) for rows in columns),
@@ -131,7 +134,7 @@ def _agreement(mean: float, std: float | None, measured: MeanOverSeeds | None) -
 
 def _departures(stated: Mapping[str, object], group: MethodGroup) -> Iterator[str]:
     """Yield the differences of a group from what the paper states. Methods that the group lacks do not count."""
-    found = flatten(group.runs[0].config)
+    found = flatten(_name_dataset(group.runs[0].config))
     for key, value in flatten(stated).items():
         of_methods = key.startswith("methods.")
         if of_methods and key.split(".")[1] not in group.methods:
@@ -139,6 +142,21 @@ def _departures(stated: Mapping[str, object], group: MethodGroup) -> Iterator[st
         if not _holds(found.get(key), value):
             whose = f" ({group.label})" if of_methods else ""
             yield f"{key} is {show(found.get(key))}, in the paper {show(value)}{whose}"
+
+
+def _name_dataset(config: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a config in which a file such as cifar100.npz is the dataset that it is named after."""
+    file, dataset = _file_of_dataset(config), config.get("dataset")
+    return {**config, "dataset": {**dataset, "name": file.stem}} if file and isinstance(dataset, Mapping) else config
+
+
+def _file_of_dataset(config: Mapping[str, object]) -> Path | None:
+    """Return the npz file that a run read, if it is named after a dataset of raysim."""
+    dataset = config.get("dataset")
+    if not isinstance(dataset, Mapping) or dataset.get("name") != "npz":
+        return None
+    file = Path(str(dataset.get("path")))
+    return file if file.stem in table("dataset") else None
 
 
 def _holds(found: object, wanted: object) -> bool:

@@ -120,6 +120,17 @@ def test_measured_stands_beside_published_with_what_departs(tmp_path: Path) -> N
     assert found.citation.startswith("Dai et al., ")
 
 
+def test_a_file_named_after_a_data_set_counts_as_it_and_departs(tmp_path: Path) -> None:
+    """FL in Table 1 is 68.02 on MNIST; other.npz is of no data set, so it is compared with nothing."""
+    for name, count in (("mnist", 1), ("other", 0)):
+        given = {"dataset": {"name": "npz", "path": f"folder/{name}.npz"}}
+        found = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path / name, ({}, 0.60), **given))
+        assert len(found) == count
+        if found:
+            assert levels(found[0])[0][4:6] == ["68.02 ± 3.10", "60.00"]
+            assert found[0].departures == ["scenario.tasks is 2, in the paper 10", "the data were read from mnist.npz"]
+
+
 def test_one_seed_is_not_judged(tmp_path: Path) -> None:
     (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, ({"fed_a_gem": {}}, 0.79)))
     assert [(row[0], row[5], row[8]) for row in levels(found)] == [
