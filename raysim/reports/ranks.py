@@ -83,8 +83,8 @@ class Ranking:
     def tiers(self) -> Mapping[str, int]:
         """By name: the tier of every ranked group, from 1.
 
-        A tier has the best of the groups that are left, and those that are not significantly worse than it: a paired
-        t-test over the seeds, with Holm's correction over all that are left.
+        A tier has the best of the groups that are left, and those that are not significantly worse than it. The test
+        is a paired t-test over the seeds, with Holm's correction over all that are left.
         """
         left, found = [*self.ranked], dict[str, int]()
         while left:
