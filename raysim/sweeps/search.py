@@ -6,6 +6,7 @@ combinations is tried with one seed. The best few are tried again with more seed
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from raysim.config.block import Block, Count
@@ -31,12 +32,20 @@ class SearchBudget(Block):
     def draw(self, candidates: Sequence[AxisValue]) -> Sequence[AxisValue]:
         """Return the candidates that are tried, in their order.
 
-        The order of the draw is that of hashes of their names. Most of those that were drawn from shorter lists are
-        therefore drawn from longer ones, too, and their trials count again.
+        Each item of a list is drawn about equally often, as in a Latin hypercube (McKay, Beckman and Conover,
+        Technometrics 21, 1979). Candidates with the rarest items come first, and of these the smallest hash of a
+        name decides. A sweep therefore draws the same ones every time.
         """
-        if self.trials is None:
+        if self.trials is None or len(candidates) <= self.trials:
             return candidates
-        drawn = sorted(candidates, key=lambda one: hashlib.sha256(one.label.encode()).digest())[: self.trials]
+        left = sorted(candidates, key=lambda one: hashlib.sha256(one.label.encode()).digest())
+        drawn: list[AxisValue] = []
+        often = Counter[tuple[object, str]]()
+        for _ in range(self.trials):
+            following = min(left, key=lambda one: sum(often[item] for item in _items(one)))
+            often.update(_items(following))
+            left.remove(following)
+            drawn.append(following)
         return [one for one in candidates if one in drawn]
 
     def find_best(self, count: int, make: Callable[[int, int], Cell], rate: Rate) -> tuple[list[Cell], int | None]:
@@ -62,6 +71,11 @@ class SearchBudget(Block):
             ratings[place] += map(rate, again)
         final = _average({place: ratings[place] for place in finalists})
         return trials, max(final, key=lambda place: final[place], default=None) if final else None
+
+
+def _items(candidate: AxisValue) -> list[tuple[object, str]]:
+    """Return the values of a candidate, each with its key."""
+    return [(setting.keys, repr(setting.value)) for setting in candidate.settings]
 
 
 def _average(ratings: dict[int, list[float | None]]) -> dict[int, float] | None:

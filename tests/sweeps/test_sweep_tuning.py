@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,17 +181,17 @@ def test_of_equal_candidates_the_first_is_chosen(tmp_path: Path) -> None:
     assert read_labels(tmp_path).chosen["Rate/seed-3"] == "lr=1.0e-09"
 
 
-def test_of_many_combinations_as_many_are_tried_as_the_budget_has() -> None:
-    """Of a longer list, those that are drawn and were in the shorter one were drawn from that, too."""
-    drawn = {}
-    for most in (8, 32):
-        lists = {"training.optimizer.lr": [2.0**-k for k in range(most)], "methods.fedprox.mu": [0.1, 1.0]}
-        _, cells = expand_sweep(tuned({"Prox": lists}, search={"trials": 5}), ["methods=Prox", "seed=3"])
-        drawn[most] = {cell.labels["methods"] for cell in cells if "evaluation.split" in cell.labels}
-        assert len(drawn[most]) == 5
-        short = {f"Prox, lr={2.0**-k}, mu={mu}" for k in range(8) for mu in (0.1, 1.0)}
-    assert drawn[8] <= short
-    assert drawn[32] & short < drawn[8]
+def test_of_many_combinations_as_many_are_tried_as_the_budget_has_with_every_item_as_often() -> None:
+    """Of 6 x 4 combinations 12 are tried: each rate twice, and each mu three times."""
+    lists = {"training.optimizer.lr": [2.0**-k for k in range(6)], "methods.fedprox.mu": [0.1, 1.0, 2.0, 3.0]}
+    source = tuned({"Prox": lists}, search={"trials": 12})
+    drawn = [cell for cell in expand_sweep(source, ["methods=Prox", "seed=3"])[1] if "evaluation.split" in cell.labels]
+    assert set(Counter(cell.config.training.optimizer.lr for cell in drawn).values()) == {2}
+    assert set(Counter(str(cell.config.methods["fedprox"]["mu"]) for cell in drawn).values()) == {3}
+    again = expand_sweep(source, ["methods=Prox", "seed=4"])[1]
+    assert {cell.folder for cell in drawn} <= {cell.folder for cell in again}
+    whole = expand_sweep(tuned({"Prox": lists}, search={"trials": 24}), ["methods=Prox", "seed=3"])[1]
+    assert len(whole) == 24 + 1
 
 
 # by candidate and seed, as a trial's mu and its seed; of seed 3 alone "a" is the best, of both seeds it is "b"
