@@ -1,5 +1,6 @@
 """Methods by settings: the average metric of each method in each setting, and its ranks."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -150,7 +151,7 @@ def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | No
     names = [*dict.fromkeys(group.name for ranking in rankings for group in ranking.groups)]
     ranks = mean_ranks(rankings)
     if len(names) > MANY:
-        names.sort(key=lambda name: (name not in ranks, ranks[name].mean if name in ranks else 0.0))
+        names.sort(key=lambda name: (ranks[name].shared, ranks[name].mean) if name in ranks else (math.inf, 0.0))
     columns = [_column(ranking, names) for ranking in rankings]
     rows = [[TableCell(name), *cells] for name, cells in zip(names, zip(*columns, strict=True), strict=True)]
     headings = ["methods", *(f"{ranking.setting.number}: {ranking.setting.title}" for ranking in rankings)]

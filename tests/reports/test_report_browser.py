@@ -78,6 +78,44 @@ def test_nothing_is_wrong_with_the_page(written: Written, tmp_path: Path) -> Non
     assert [*site_check.look(tmp_path, ["one.html", "two.html"], SCRIPT)] == []
 
 
+FILTER = r"""
+  const [bytes, steps] = document.querySelectorAll("input[type=number]");
+  const say = () => {
+    const rows = [...bytes.closest("p").nextElementSibling.tBodies[0].rows].filter((row) => !row.hidden);
+    faults.push(document.querySelector("output").textContent + " " + rows.length);
+  };
+  const give = (input, value) => {
+    input.value = value;
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+    say();
+  };
+  say(); give(bytes, "4.5"); give(bytes, ""); give(steps, "100"); give(steps, "99");
+"""
+
+
+def test_the_filter_shows_the_best_within_a_budget(tmp_path: Path) -> None:
+    """MiB and steps: ER 5 and 200 with 80%, FedProx 6 and 100 with 70%, FedAvg 4 and 100 with 50%."""
+    for name, average, up, steps in (("er", 0.8, 2, 200), ("fedprox", 0.7, 3, 100), ("", 0.5, 1, 100)):
+        methods: dict[str, object] = {name: {}} if name else {}
+        matrices = {"domain_il": [[average, 0], [average, average]]}
+        make_run(
+            tmp_path / f"runs/{name or 'fedavg'}", {"methods": methods}, matrices, bytes_up=up * 2**20, steps=steps
+        )
+    write_report([tmp_path / "runs"], tmp_path / "out")
+    shutil.copy(tmp_path / "out" / "report.html", tmp_path / "page.html")
+    said = [*site_check.look(tmp_path, ["page.html"], FILTER)]
+    texts = [text.rpartition(": ")[2] for text in said]
+    per_view = [
+        "the best is ER. 3",
+        "the best is FedAvg. 1",
+        "the best is ER. 3",
+        "the best is FedProx. 2",
+        "no method. 0",
+    ]
+    assert texts == per_view * (len(texts) // 5)
+    assert texts
+
+
 def test_a_faulty_page_is_noticed(written: Written, tmp_path: Path) -> None:
     """For light screens only, with a dead link, small figures, faint words and tables that do not say that they scroll.
 
