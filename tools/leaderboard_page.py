@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import cast
 
+from raysim.config.error_text import show
+from raysim.config.yaml_text import read_yaml
 from raysim.evaluation.metrics import protocol_label
 from raysim.reports.costs import BYTES, STEPS, Cost
 from raysim.reports.grouping import MethodGroup, group_runs
 from raysim.reports.ranks import Interval, Ranking, list_remarks, mean_ranks
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import ACCURACY, FORGETTING, NOTHING, Quantity
+from raysim.sweeps.cells import Cell
+from raysim.sweeps.grid import expand_sweep
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "leaderboard.md", "results/leaderboard"
+SWEEP = ROOT / "configs" / "sweeps" / "leaderboard.yaml"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
 SHOWN = (
     replace(ACCURACY, digits=1),
@@ -132,11 +138,54 @@ def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def render_search(rankings: Sequence[Ranking], sweep: Path) -> str:
+    """Return the table of what was tried and chosen, from the sweep's file; chosen values at an end have a star."""
+    document = read_yaml(sweep).values
+    rows = cast(Mapping[str, Mapping[str, object]], cast(Mapping[str, object], document["tune"])["methods"])
+    chosen = {
+        (ranking.setting.title, group.name): group.label.removeprefix(group.name).removeprefix(", ")
+        for ranking in rankings
+        for group in ranking.setting.groups
+    }
+
+    def rate(name: str, trial: Cell) -> float:
+        row, tried = _split(trial.labels["methods"], rows)
+        return float(chosen.get((trial.labels["setting"], row)) == tried)
+
+    at_ends = {
+        (cell.labels["setting"], cell.labels["methods"]): cell.at_end
+        for cell in expand_sweep(sweep, (), rate)[1]
+        if cell.chosen == chosen.get((cell.labels["setting"], cell.labels["methods"]))
+    }
+    titles = [ranking.setting.title for ranking in rankings]
+    lines = [*_head("method", "tried", *titles)]
+    for name, keys in rows.items():
+        lists = {key.rpartition(".")[2]: items for key, items in keys.items() if isinstance(items, list)}
+        tried = "; ".join(f"{key} {', '.join(map(show, items))}" for key, items in lists.items())
+        picks = [_mark(chosen.get((title, name)), at_ends.get((title, name), "")) for title in titles]
+        lines.append(_line(name, tried, *picks))
+    return "\n".join(lines)
+
+
+def _split(label: str, rows: Mapping[str, object]) -> tuple[str, str]:
+    """Return a candidate's row and its values."""
+    row = max((name for name in rows if label.startswith(f"{name}, ")), key=len, default=label)
+    return row, label.removeprefix(f"{row}, ")
+
+
+def _mark(chosen: str | None, at_end: str) -> str:
+    """Return chosen values, with a star at those that are at an end of their list."""
+    if chosen is None:
+        return NOTHING
+    return ", ".join(f"{value}*" if value in at_end.split(", ") else value for value in chosen.split(", "))
+
+
 def insert_tables(page: str, tables: str) -> str:
     """Return a page with these tables between its marks."""
     return re.sub(f"{OPENS}.*?{CLOSES}", lambda _: f"{OPENS}\n\n{tables}\n\n{CLOSES}", page, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
-    written = render_tables(read_rankings(ROOT / RESULTS), RESULTS)
+    found = read_rankings(ROOT / RESULTS)
+    written = f"{render_tables(found, RESULTS)}\n\n### What was tried\n\n{render_search(found, SWEEP)}"
     PAGE.write_text(insert_tables(PAGE.read_text(encoding="utf-8"), written), encoding="utf-8")

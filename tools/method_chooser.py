@@ -76,7 +76,7 @@ def _ranks(name: str, rankings: Sequence[Ranking]) -> dict[str, float]:
         of_kind = [ranking for ranking in rankings if ranking.setting.title.endswith(ending)]
         by_setting = [
             [
-                ranking.ranks[group.name]
+                ranking.shared_ranks[group.name]
                 for group in ranking.groups
                 if [*group.methods] == [name] and group.name in ranking.ranks
             ]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from leaderboard_page import CLOSES, OPENS, insert_tables, read_rankings, render_tables
+from leaderboard_page import CLOSES, OPENS, insert_tables, read_rankings, render_search, render_tables
 from made_runs import make_run
 
 from raysim.config.yaml_text import to_yaml
@@ -175,6 +175,27 @@ def test_a_report_counts_methods_without_their_tuned_values(results: Path) -> No
 def test_one_setting_has_no_overview(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     assert tabulate_overview(group_runs(find_runs([tmp_path], []), [])) is None
+
+
+def test_the_page_has_what_was_tried_and_a_star_at_the_ends_of_lists(results: Path, tmp_path: Path) -> None:
+    """The rows of the made-up board that have tuned values: FedAvg's rate is 0.1 in a and 0.3 in b, of 0.1 to 0.3."""
+    sweep = {
+        "name": "leaderboard",
+        "base": "quickstart",
+        "grid": {"setting": {"a": {"clients.count": 2}, "b": {"clients.count": 3}}},
+        "tune": {
+            "methods": {
+                "FedAvg": {"training.optimizer.lr": [0.1, 0.2, 0.3]},
+                "FedProx": {"methods.fedprox.mu": [0.01, 0.1, 1.0], "training.batch_size": 8},
+            }
+        },
+    }
+    path = tmp_path / "board.yaml"
+    path.write_text(to_yaml(sweep))
+    assert render_search(read_rankings(results), path).splitlines()[2:] == [
+        "| FedAvg | lr 0.1, 0.2, 0.3 | lr=0.1* | lr=0.3* |",
+        "| FedProx | mu 0.01, 0.1, 1.0 | mu=0.1 | mu=0.1 |",
+    ]
 
 
 def test_only_what_is_between_the_marks_is_written_anew() -> None:
