@@ -13,7 +13,7 @@ from typing import cast
 from raysim.config.error_text import show
 from raysim.config.yaml_text import read_yaml
 from raysim.evaluation.metrics import protocol_label
-from raysim.reports.costs import BYTES, STEPS, Cost
+from raysim.reports.costs import BYTES, STEPS, RunCost
 from raysim.reports.grouping import MethodGroup, group_runs
 from raysim.reports.ranks import Interval, Ranking, list_remarks, mean_ranks
 from raysim.reports.reading import find_runs
@@ -23,6 +23,7 @@ from raysim.sweeps.grid import expand_sweep
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "leaderboard.md", "results/leaderboard"
+EARLIER = "results/leaderboard_fixed_rate"  # one learning rate for all, before the search
 SWEEP = ROOT / "configs" / "sweeps" / "leaderboard.yaml"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
 SHOWN = (
@@ -122,7 +123,7 @@ def _show(quantity: Quantity, group: MethodGroup, protocol: str) -> str:
     return quantity.show_mean(found)
 
 
-def _show_cost(cost: Cost, group: MethodGroup) -> str:
+def _show_cost(cost: RunCost, group: MethodGroup) -> str:
     """Return the mean cost of a group's runs, if all have recorded it."""
     found = [cost.of(run.summary) for run in group.runs]
     known = [one for one in found if one is not None]
@@ -180,12 +181,43 @@ def _mark(chosen: str | None, at_end: str) -> str:
     return ", ".join(f"{value}*" if value in at_end.split(", ") else value for value in chosen.split(", "))
 
 
+def render_moves(rankings: Sequence[Ranking], earlier: Sequence[Ranking]) -> str:
+    """Return the table of ranks in earlier results and in these, among the methods that are ranked in both."""
+    before = {ranking.setting.title: ranking for ranking in earlier}
+    common = [(before[one.setting.title], one) for one in rankings if one.setting.title in before]
+    shared = [[name for name in new.ranks if name in old.ranks] for old, new in common]
+    lines = [*_head("method", *(new.setting.title for _, new in common))]
+    for name in dict.fromkeys(name for names in shared for name in names):
+        places = [
+            f"{_place(old, name, names)} → {_place(new, name, names)}" if name in names else NOTHING
+            for (old, new), names in zip(common, shared, strict=True)
+        ]
+        lines.append(_line(name, *places))
+    return "\n".join(lines)
+
+
+def _place(ranking: Ranking, name: str, among: Sequence[str]) -> int:
+    """Return a method's place among some methods."""
+    return 1 + sum(ranking.ranks[other] < ranking.ranks[name] for other in among)
+
+
 def insert_tables(page: str, tables: str) -> str:
     """Return a page with these tables between its marks."""
     return re.sub(f"{OPENS}.*?{CLOSES}", lambda _: f"{OPENS}\n\n{tables}\n\n{CLOSES}", page, flags=re.DOTALL)
 
 
+def render_page() -> str:
+    """Return the page with its tables as they are now."""
+    found, earlier = (read_rankings(ROOT / results) for results in (RESULTS, EARLIER))
+    parts = (
+        render_tables(found, RESULTS),
+        "### What was tried",
+        render_search(found, SWEEP),
+        "### What moved",
+        render_moves(found, earlier),
+    )
+    return insert_tables(PAGE.read_text(encoding="utf-8"), "\n\n".join(parts))
+
+
 if __name__ == "__main__":
-    found = read_rankings(ROOT / RESULTS)
-    written = f"{render_tables(found, RESULTS)}\n\n### What was tried\n\n{render_search(found, SWEEP)}"
-    PAGE.write_text(insert_tables(PAGE.read_text(encoding="utf-8"), written), encoding="utf-8")
+    PAGE.write_text(render_page(), encoding="utf-8")

@@ -13,7 +13,7 @@ ALIKE = 1.02  # the ratio of costs up to which methods cost the same
 
 
 @dataclass(frozen=True)
-class Cost:
+class RunCost:
     """A cost of a run: the end of its figure's name, its heading, the label of its axis, and what it is in words."""
 
     stem: str
@@ -28,8 +28,8 @@ class Cost:
         return None if summary.steps is None else float(summary.steps)
 
 
-BYTES = Cost("bytes", "sent, MiB", "sent up and down, all clients together (MiB)", "the bytes sent")
-STEPS = Cost("steps", "gradient steps", "gradient steps, all clients together", "gradient steps")
+BYTES = RunCost("bytes", "sent, MiB", "sent up and down, all clients together (MiB)", "the bytes sent")
+STEPS = RunCost("steps", "gradient steps", "gradient steps, all clients together", "gradient steps")
 COSTS = (BYTES, STEPS)
 
 
@@ -42,7 +42,7 @@ class Point:
     average: float
 
 
-def find_points(setting: ExperimentSetting, protocol: str, cost: Cost) -> list[Point]:
+def find_points(setting: ExperimentSetting, protocol: str, cost: RunCost) -> list[Point]:
     """Return the groups in which every run has recorded the cost."""
     quantity = learning_of(setting.metric)[0]
     points = []

@@ -52,13 +52,15 @@ class SearchBudget(Block):
         """Return the trials that are known so far, and the place of the best candidate if they are all done.
 
         The best has the highest mean rating over its seeds, and is the first of equal ones. A candidate with a trial
-        that failed is out.
+        that failed is out. A single candidate needs no trial.
 
         Args:
             count: the number of candidates.
             make: returns the trial of a candidate's place and a seed's place.
             rate: returns a trial's rating.
         """
+        if count == 1:
+            return [], 0
         trials = [make(place, 0) for place in range(count)]
         ratings: dict[int, list[float | None]] = {place: [rate(trial)] for place, trial in enumerate(trials)}
         means = _average(ratings)

@@ -99,6 +99,14 @@ def test_a_row_may_set_again_what_a_setting_sets_if_not_all_rows_do() -> None:
         expand_sweep({**source, "grid": {key: source["grid"][key] for key in ("seed", "size")}}, ())
 
 
+def test_a_row_without_a_choice_has_no_trials() -> None:
+    _, cells = expand_sweep(tuned({"Prox": {"methods.fedprox.mu": 0.1, "training.batch_size": [2]}}), ["methods=Prox"])
+    assert [(cell.folder, cell.decided, cell.chosen) for cell in cells] == [
+        ("Prox/seed-3", True, ""),
+        ("Prox/seed-4", True, ""),
+    ]
+
+
 def test_narrowing_the_seeds_moves_no_trial() -> None:
     rows = {"Prox": {"methods.fedprox.mu": [0.1, 1.0]}}
     _, cells = expand_sweep(tuned(rows), ["seed=4", "methods=Prox"])
@@ -124,7 +132,6 @@ def test_remarks_are_about_the_runs_that_they_name(tmp_path: Path) -> None:
     source = tuned({"Rate": {"training.optimizer.lr": [0.3]}}, remarks=remarks)
     ended = carried_out(source, tmp_path)
     assert {outcome.cell.folder: outcome.cell.remark for outcome in ended} == {
-        "validation/Rate/seed-3": None,
         "ER/seed-3": Remark(text="one"),
         "ER/seed-4": Remark(text="one; two", ranked=False),
         "Rate/seed-3": None,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from raysim.reports.colors import GREY
-from raysim.reports.costs import COSTS, Cost, Point, differ, find_front, find_points, find_rivals
+from raysim.reports.costs import COSTS, Point, RunCost, differ, find_front, find_points, find_rivals
 from raysim.reports.plots import style
 from raysim.reports.plots.line_labels import PointLabel
 from raysim.reports.plots.scene import Scene
@@ -24,7 +24,7 @@ def draw_pareto(scene: Scene) -> Iterator[Drawing]:
                 yield _draw(scene, protocol, cost, points)
 
 
-def _draw(scene: Scene, protocol: str, cost: Cost, points: Sequence[Point]) -> Drawing:
+def _draw(scene: Scene, protocol: str, cost: RunCost, points: Sequence[Point]) -> Drawing:
     setting, metric, highlights = scene.setting, scene.setting.metric, scene.highlights(protocol)
     rivals = find_rivals(setting, points)
     front = find_front(rivals, metric.higher_is_better)
