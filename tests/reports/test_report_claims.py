@@ -1,6 +1,7 @@
 """Gains that a paper claims beside measured ones: which are compared, what a test says of each, how they are drawn."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,18 @@ def test_published_is_drawn_against_measured_within_what_can_be(tmp_path: Path) 
     gained = panels["gains: domain-IL average accuracy"].containers
     np.testing.assert_allclose(gained[0].lines[0].get_xdata(orig=False), [79.46 - 68.02])
     assert [text.get_text() for text in drawing.figure.legends[0].get_texts()] == ["FedAvg", "Fed-A-GEM"]
+
+
+def test_many_metrics_are_three_panels_wide(tmp_path: Path) -> None:
+    """Six metrics of gains in two rows, and six of levels in two more, in the places of a reader's eye."""
+    setting = made(tmp_path, ({}, (0.52, 0.98)), (FED, (0.60, 0.99)))
+    found = compared(setting)
+    pairs = [replace(pair, metric=f"{pair.metric} {number}") for number in range(3) for pair in found.pairs]
+    drawing = draw_compared(one_scene(tmp_path), replace(found, pairs=pairs), 1)
+    places = [axes.get_subplotspec().num1 for axes in drawing.figure.axes]
+    assert places == [*range(12)]
+    assert drawing.figure.axes[0].get_gridspec().get_geometry() == (4, 3)
+    assert drawing.figure.get_size_inches()[0] <= 10
 
 
 def test_the_claim_is_what_every_document_begins_with(tmp_path: Path) -> None:

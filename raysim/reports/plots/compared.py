@@ -12,6 +12,7 @@ from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing
 
 PANEL = 3.3  # inches, across and down
+ACROSS = 3  # panels in a row, so that they are readable in a paper
 UNITS = {"gain": "points", "level": "%"}
 
 
@@ -23,13 +24,15 @@ def draw_compared(scene: Scene, comparison: Comparison, number: int) -> Drawing:
     shown = [label for label in labels if any(pair.label == label for pair in comparison.pairs)]
     kinds = [*dict.fromkeys(pair.kind for pair in comparison.pairs)]
     metrics = [*dict.fromkeys(pair.metric for pair in comparison.pairs)]
-    figure = style.make_figure(max(PANEL * len(metrics), 4.5), PANEL * len(kinds) + 0.21 * len(shown))
+    across = min(len(metrics), ACROSS)
+    down = -(-len(metrics) // ACROSS)  # rows of panels of each kind
+    figure = style.make_figure(max(PANEL * across, 4.5), PANEL * down * len(kinds) + 0.21 * len(shown))
     for row, kind in enumerate(kinds):
         for column, metric in enumerate(metrics):
             pairs = [pair for pair in comparison.pairs if (pair.kind, pair.metric) == (kind, metric)]
             if not pairs:
                 continue
-            axes = figure.add_subplot(len(kinds), len(metrics), row * len(metrics) + column + 1)
+            axes = figure.add_subplot(down * len(kinds), across, row * down * across + column + 1)
             middle = fmean(pair.published.mean for pair in pairs)
             axes.axline((middle, middle), slope=1, color="#888888", linewidth=1, linestyle="--", zorder=1)
             if kind == "gain":
