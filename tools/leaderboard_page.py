@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
+from provenance import render_provenance
+
 from raysim.config.error_text import show
 from raysim.config.yaml_text import read_yaml
 from raysim.evaluation.metrics import protocol_label
@@ -153,12 +155,14 @@ def render_search(rankings: Sequence[Ranking], sweep: Path) -> str:
         row, tried = _split(trial.labels["methods"], rows)
         return float(chosen.get((trial.labels["setting"], row)) == tried)
 
+    titles = [ranking.setting.title for ranking in rankings]
+    seeds = cast(Mapping[str, Sequence[int]], document["grid"]).get("seed", [])[:1]  # one is enough for the choices
+    narrowed = {"setting": titles, **({"seed": seeds[0]} if seeds else {})}
     at_ends = {
         (cell.labels["setting"], cell.labels["methods"]): cell.at_end
-        for cell in expand_sweep(sweep, (), rate)[1]
+        for cell in expand_sweep(sweep, narrowed, rate)[1]
         if cell.chosen == chosen.get((cell.labels["setting"], cell.labels["methods"]))
     }
-    titles = [ranking.setting.title for ranking in rankings]
     lines = [*_head("method", "tried", *titles)]
     for name, keys in rows.items():
         lists = {key.rpartition(".")[2]: items for key, items in keys.items() if isinstance(items, list)}
@@ -215,6 +219,8 @@ def render_page() -> str:
         render_search(found, SWEEP),
         "### What moved",
         render_moves(found, earlier),
+        "### Provenance",
+        render_provenance(f"<!-- {RESULTS} --><!-- {EARLIER} -->"),
     )
     return insert_tables(PAGE.read_text(encoding="utf-8"), "\n\n".join(parts))
 
