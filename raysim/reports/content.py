@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from raysim.reports.costs import STEPS
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.naming import join_names
 from raysim.reports.ranks import tabulate_overview
@@ -196,6 +197,11 @@ class Report:
     def overview(self) -> ReportTable | None:
         """The methods by settings, if there are several."""
         return tabulate_overview([section.setting for section in self.sections])
+
+    @property
+    def filtered(self) -> bool:
+        """Whether a table has the costs by which the page filters methods."""
+        return any(STEPS.heading in table.headings for section in self.sections for table in section.tables)
 
     @property
     def origin(self) -> str:
