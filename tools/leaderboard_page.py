@@ -12,7 +12,6 @@ from typing import cast
 
 from provenance import render_provenance
 
-from raysim.config.error_text import show
 from raysim.config.yaml_text import read_yaml
 from raysim.evaluation.metrics import protocol_label
 from raysim.reports.costs import BYTES, STEPS, RunCost
@@ -165,8 +164,14 @@ def render_search(rankings: Sequence[Ranking], sweep: Path) -> str:
     }
     lines = [*_head("method", "tried", *titles)]
     for name, keys in rows.items():
-        lists = {key.rpartition(".")[2]: items for key, items in keys.items() if isinstance(items, list)}
-        tried = "; ".join(f"{key} {', '.join(map(show, items))}" for key, items in lists.items())
+        if not any((title, name) in chosen for title in titles):
+            continue
+        lists = [(key.split("."), items) for key, items in keys.items() if isinstance(items, list)]
+        last = [key[-1] for key, _ in lists]
+        tried = "; ".join(
+            f"{'.'.join(key[-1:] if last.count(key[-1]) == 1 else key[-2:])} {', '.join(map(str, items))}"
+            for key, items in lists
+        )
         picks = [_mark(chosen.get((title, name)), at_ends.get((title, name), "")) for title in titles]
         lines.append(_line(name, tried, *picks))
     return "\n".join(lines)
