@@ -16,6 +16,7 @@ from raysim.config.yaml_text import read_yaml
 from raysim.evaluation.metrics import protocol_label
 from raysim.reports.costs import BYTES, STEPS, RunCost
 from raysim.reports.grouping import MethodGroup, group_runs
+from raysim.reports.naming import show_bare
 from raysim.reports.ranks import Interval, Ranking, list_remarks, mean_ranks
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import ACCURACY, FORGETTING, NOTHING, Quantity
@@ -169,7 +170,7 @@ def render_search(rankings: Sequence[Ranking], sweep: Path) -> str:
         lists = [(key.split("."), items) for key, items in keys.items() if isinstance(items, list)]
         last = [key[-1] for key, _ in lists]
         tried = "; ".join(
-            f"{'.'.join(key[-1:] if last.count(key[-1]) == 1 else key[-2:])} {', '.join(map(str, items))}"
+            f"{'.'.join(key[-1:] if last.count(key[-1]) == 1 else key[-2:])} {', '.join(map(show_bare, items))}"
             for key, items in lists
         )
         picks = [_mark(chosen.get((title, name)), at_ends.get((title, name), "")) for title in titles]
