@@ -40,15 +40,15 @@ class Choice:
     @property
     def boundaries(self) -> str:
         """Who must know when a task ends."""
-        return "server" if "server_boundaries" in self.needs else "clients" if "boundaries" in self.needs else "nobody"
+        return "server" if "server_boundaries" in self.needs else "clients" if "boundaries" in self.needs else "none"
 
 
 QUESTIONS: Mapping[str, Callable[[Choice], bool]] = {
     "Clients may store samples": lambda choice: choice.stores_samples,
     "Clients must not store samples": lambda choice: not choice.stores_samples,
-    "Nobody knows when a task ends": lambda choice: choice.boundaries == "nobody",
-    "Nobody knows when a task ends, and no samples are stored": lambda choice: (
-        choice.boundaries == "nobody" and not choice.stores_samples
+    "Task ends are unknown": lambda choice: choice.boundaries == "none",
+    "Task ends are unknown, and no samples are stored": lambda choice: (
+        choice.boundaries == "none" and not choice.stores_samples
     ),
     "Clients are asynchronous": lambda choice: "barrier" not in choice.needs,
     "Clients send nothing but the model": lambda choice: not choice.method.replies,

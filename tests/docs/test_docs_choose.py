@@ -13,10 +13,10 @@ def test_the_tables_are_those_of_now() -> None:
 @pytest.mark.parametrize(
     ("name", "stores", "boundaries", "waits"),
     [
-        ("er", True, "nobody", False),
+        ("er", True, "none", False),
         ("gpm", False, "clients", False),
         ("cfed", False, "server", True),
-        ("scaffold", False, "nobody", True),
+        ("scaffold", False, "none", True),
         ("re_fed", True, "clients", False),
     ],
 )
