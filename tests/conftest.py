@@ -66,7 +66,7 @@ class Scattered(LocalRunner):
 
     def __init__(self, config: Config, federation: Federation, places: Sequence[Sequence[int]]) -> None:
         super().__init__(config, federation)
-        self.hosts = [ClientHost(config, federation, own, torch.device("cpu")) for own in places]
+        self.hosts = [ClientHost(config, federation, own, self.host.model.device) for own in places]
         del self.host
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:

@@ -24,6 +24,7 @@ class Er(Method):
     class Client(ClientHalf):
         """Adds replayed rows to every batch; one forward pass and one BatchNorm batch over both."""
 
+        vectorises: ClassVar = True
         method: Er
 
         def batch(self, step: Step) -> None:

@@ -20,6 +20,7 @@ from raysim.api import (
     Client,
     ClientHalf,
     Delta,
+    GradientRequests,
     MemoryUse,
     Method,
     Plan,
@@ -65,6 +66,7 @@ class FedAGem(Method):
     class Client(ClientHalf):
         """Projects every step's gradient on the global reference, Algorithm 1."""
 
+        vectorises: ClassVar = True
         method: FedAGem
         used: bool = False
         sent: Tensor | None = None
@@ -93,10 +95,13 @@ class FedAGem(Method):
                 delta, terms["likeness"] = Delta(likeness * delta.parameters, delta.buffers), Term(likeness)
             return delta, terms
 
-        def memory_gradient(self, client: Client, message: None) -> Terms:
+        def memory_gradient(self, client: Client, message: None) -> GradientRequests:
             """Send the gradient on the memory at the new model; a client with an empty memory sends nothing."""
-            gradient = self._gradient(client)
-            return {} if gradient is None else {"memory_gradient": Term(gradient)}
+            entries = replay.draw_entries(client, self.method.sample_size, self.name)
+            if entries is None:
+                return {}
+            gradient = yield replay.to_batch(client, entries)
+            return {"memory_gradient": Term(gradient)}
 
         def _gradient(self, client: Client) -> Tensor | None:
             entries = replay.draw_entries(client, self.method.sample_size, self.name)

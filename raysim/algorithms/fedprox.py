@@ -22,6 +22,7 @@ class FedProx(Method):
     class Client(ClientHalf):
         """Adds the proximal term's gradient, mu (w - w_sent)."""
 
+        vectorises: ClassVar = True
         method: FedProx
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:

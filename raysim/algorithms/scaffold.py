@@ -30,26 +30,24 @@ class Scaffold(Method):
     class Client(ClientHalf):
         """Steps along g - c_i + c; c_i is kept at the client."""
 
+        vectorises: ClassVar = True
         method: Scaffold
         variate: Tensor | None = None  # c_i [P], zero at first
-        steps: int = 0
 
         def start(self, client: Client, message: None) -> None:
             """Begin a local training."""
             if self.variate is None:
                 self.variate = torch.zeros_like(client.received)
-            self.steps = 0
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Correct the step, eq. 3."""
-            self.steps += 1
             return gradient.add_(step.client.from_server(self.name) - self.variate)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Send c_i+ - c_i = -c - delta / sum_k eta_k: eq. 4, option II, with y_i - x = delta."""
-            if not self.steps:
+            if not client.steps:
                 return delta, {"variate_change": Term(torch.zeros_like(delta.parameters))}
-            change = -client.from_server(self.name) - delta.parameters / (self.steps * client.lr)
+            change = -client.from_server(self.name) - delta.parameters / (client.steps * client.lr)
             assert self.variate is not None
             self.variate = self.variate + change
             return delta, {"variate_change": Term(change)}

@@ -49,7 +49,7 @@ from raysim.api.client import Client
 from raysim.api.encoded import Encoded
 from raysim.api.local_optimizer import LocalAdam, LocalOptimizer, LocalSgd
 from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Terms
-from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf
+from raysim.api.method import ClientHalf, GradientRequests, Method, Need, Plan, ServerHalf
 from raysim.api.server import Server
 from raysim.api.setting import Setting
 from raysim.api.step import Step
@@ -69,6 +69,7 @@ __all__ = [
     "Encoded",
     "Entries",
     "FlatModel",
+    "GradientRequests",
     "LocalAdam",
     "LocalOptimizer",
     "LocalSgd",

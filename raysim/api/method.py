@@ -32,6 +32,9 @@ from raysim.system.state import Stateful, describe_foreign, keeps_itself, state_
 
 Plan = Generator[Request, Mapping[str, Any], None]
 """A generator that yields requests. Each `yield` returns the reduced reply: each term's reduced value, by name."""
+GradientRequests = Generator[tuple[Tensor, Tensor], Tensor, Terms]
+"""A generator that yields batches x [n, ...] and y [n], and returns terms. Each `yield` returns the gradient [P] of the
+mean loss on the batch at the client's model."""
 AnyHalf = TypeVar("AnyHalf", bound="Half")
 Need = Literal[
     "boundaries",
@@ -88,12 +91,16 @@ class Half(Stateful):
 class ClientHalf(Half):
     """The client's side of a method.
 
-    Public functions other than hooks are ops. They return terms or None. A plan requests one with `Request(op)`.
+    Public functions other than hooks are ops. They return terms or None, or are generators, see `GradientRequests`. A
+    plan requests one with `Request(op)`.
     """
 
     side: ClassVar = "client"
     features: ClassVar[bool] = False
     """Whether the half reads `step.features`. If so, `Method.head_parts` must return 1 or 2."""
+    vectorises: ClassVar[bool] = False
+    """Whether `task_loss`, `penalty` and `gradient` run under torch.vmap: they draw nothing, decide by no value, read
+    no data, keep nothing, and need no `step.number`. `batch` then sees no model. See `training.vectorise`."""
     local_steps: ClassVar[bool] = False
     """Whether the half's `train` follows `training.local_steps`. If not, that key is refused with the method."""
 

@@ -102,8 +102,26 @@ def _rules(config: Config) -> Rules:
     yield resources.cuda_graphs and config.heads > 1, "resources.cuda_graphs", one_pass
     scaled = "false with training.lr_scales, which makes an optimizer for each part of the model"
     yield bool(config.training.lr_scales) and config.training.keep_optimizer, "training.keep_optimizer", scaled
+    yield from _rules_of_vectorising(config)
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
+
+
+def _rules_of_vectorising(config: Config) -> Rules:
+    """Yield the rules of clients that train as one program: they take the same steps on labels of one split."""
+    together, training, windows = config.training.vectorise is not None, config.training, config.scenario.windows
+    alone = "null with schedule.kind=asynchronous, where clients train one by one"
+    yield together and isinstance(config.schedule, AsynchronousSchedule), "training.vectorise", alone
+    labels = f"null with objective={config.objective.named}; or objective=classification"
+    yield together and config.objective.named != "classification", "training.vectorise", labels
+    streamed = windows is not None and windows.stream is not None
+    yield together and streamed, "training.vectorise", "null with a stream of your own"
+    yield together and config.heads > 1, "training.vectorise", "null with training.logits=task on new domains"
+    own = ":" in training.optimizer.name
+    yield together and own, "training.vectorise", "null with an optimizer of your own, which may compute over clients"
+    for key, default in (("precision", "full"), ("keep_optimizer", False), ("lr_scales", {})):
+        shown = f"{show(default)} with training.vectorise"
+        yield together and getattr(training, key) != default, f"training.{key}", shown
 
 
 def _rules_of_the_objective(config: Config) -> Rules:

@@ -12,6 +12,7 @@ from raysim.config.signature import positional_parameters
 
 FACTORS = "factors"  # the rate schedule whose name a config need not say
 MOST_ROUNDS = 1_000_000  # in a run
+MOST_TOGETHER = 4096  # clients of a program
 LARGEST_BATCH = 2**31 - 1  # samples, as many as an index of 32 bits reaches
 
 
@@ -111,6 +112,10 @@ class Training(Block):
     parameters, the loss, evaluations and additional passes of methods keep the model's precision."""
     clip_norm: Positive | None = None
     """The largest norm of a gradient, to which larger ones are scaled; null is unlimited."""
+    vectorise: Annotated[int, Field(ge=2, le=MOST_TOGETHER)] | None = None
+    """Experimental: the number of clients that a host trains at a time as one program; null is one client at a time.
+    Results differ in their last bits from those of one at a time, and so do dropout's random numbers. It is faster for
+    many clients with small models on a GPU."""
     logits: Literal["all", "task", "seen"] = "all"
     """The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far. If all tasks
     have all classes (domain_incremental), `task` gives each task a head, which is used in tests too (task-IL)."""

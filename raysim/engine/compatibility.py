@@ -12,6 +12,7 @@ from raysim.engine.hook_checks import check_replies
 from raysim.engine.hook_names import check_hook_names
 from raysim.engine.memory_choice import TASK_ENDS, choose_memory
 from raysim.engine.optimizer import sgd, try_optimizer
+from raysim.engine.vectorised.support import check_vectorised
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
@@ -103,6 +104,7 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     """
     tell_task(model.module, None, config.scenario.tasks)
     match_names([*model.layout], [*config.training.lr_scales], "training.lr_scales")
+    check_vectorised(config, model)
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     for name, method in methods.items():

@@ -102,6 +102,20 @@ class ExactSum:
             self.unpack()
             self._accumulate(value, weight)
 
+    def add_rows(self, values: Tensor, weights: Sequence[float]) -> None:
+        """Add weights[i] * values[i] for all rows of values [n, P], as `add_unchecked` does for each."""
+        for weight in weights:
+            self._weigh(round(weight * 2.0**WEIGHT_BITS))
+        self.unpack()
+        rows = BLOCK // max(values.shape[1], 1)
+        if rows < 2:
+            for value, weight in zip(values, weights, strict=True):
+                self._accumulate(value, weight)
+        else:
+            factors = torch.tensor(weights, dtype=torch.float64, device=values.device)[:, None]
+            for part, factor in zip(values.split(rows), factors.split(rows), strict=True):
+                self._accumulate_rows(part, factor)
+
     def hold(self, value: Tensor | Encoded, weight: float) -> None:
         """Store the first value, unchecked and in its original form, in this empty sum. Raises as `add_unchecked`."""
         self._weigh(round(weight * 2.0**WEIGHT_BITS))
@@ -130,6 +144,17 @@ class ExactSum:
                 limb.add_(whole.to(torch.int64))
                 rest.sub_(whole).mul_(step)  # exact: `rest` and `whole` are multiples of the last bit of `rest`
             last.add_(rest.round_().to(torch.int64))
+
+    def _accumulate_rows(self, values: Tensor, weights: Tensor) -> None:
+        """Add the rows of values [n, P] with weights [n, 1], float64, rounding each as `_accumulate` does."""
+        bits = self.grid.bits
+        if self.limbs is None:
+            self.limbs = torch.zeros(len(bits), values.shape[1], dtype=torch.int64, device=values.device)
+        rest = values.double() * (weights * 2.0 ** bits[0])
+        for limb, coarse, fine in zip(self.limbs, bits, [*bits[1:], bits[-1]], strict=True):
+            whole = rest.round()
+            limb.add_(whole.to(torch.int64).sum(0))
+            rest = rest.sub_(whole).mul_(2.0 ** (fine - coarse))
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""

@@ -1,7 +1,7 @@
 """A host: the owner of some clients, which share one model instance and one copy of the data."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from raysim.api.encoded import Encoded
 from raysim.api.messages import Broadcast, Delta, Terms
-from raysim.api.method import ClientHalf, halves_with_hook
+from raysim.api.method import ClientHalf, halves_with_hook, overrides
 from raysim.api.shared import Shared
 from raysim.config import Config
 from raysim.data.pixels import Source
@@ -19,8 +19,11 @@ from raysim.engine.compatibility import make_methods, name_methods, sends_model,
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.memory_choice import choose_memory
+from raysim.engine.op import Op
 from raysim.engine.orders import Order, Reply
 from raysim.engine.profile import Profile
+from raysim.engine.vectorised.block import ClientBlock, stack
+from raysim.engine.vectorised.support import make_block
 from raysim.evaluation.scoring import Chunk, Scores, score
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -58,9 +61,11 @@ class ClientHost:
         head = find_head(module, x) if any(m.head_parts() for m in self._methods.values()) else ()
         self.model = FlatModel(module.to(device))
         self.model.head = head
-        if config.resources.cuda_graphs and device.type == "cuda":
-            self.model.forward = Graphs(self.model)
         self._calls = HookCalls(self.model, Profile(config.logging.profile, device))
+        graphs = config.resources.cuda_graphs and device.type == "cuda"
+        self._block = make_block(config, self._methods, self.model, self._calls, graphs)
+        if graphs and self._block is None:
+            self.model.forward = Graphs(self.model)
         self.broadcasts: dict[str, Broadcast] = {}  # name -> the newest version
         self.seconds: dict[int, float] = {}  # client of the last order -> the seconds that this client took
         self._custom_code = hook_checks.describe_custom_code(config, self._methods.values())
@@ -77,6 +82,11 @@ class ClientHost:
         self._scored: dict[tuple[int, int, int | None], Scores] = {}
         self._local_bytes = unsent_bytes(self._methods, self.model)
         self._sends_model = sends_model(self._methods)
+        self._hooks_move_model = self._overridden("receive", "start", "begin_task")  # perhaps
+        # Whether the updates of a block are summed as rows: no hook runs for a single client before or after the block.
+        self._sums_rows = self._block is not None and not (
+            self._hooks_move_model or self._overridden("finish", "encode") or self._evaluates_clients
+        )
         self._shared = Shared(
             model=self.model,
             broadcasts=self.broadcasts,
@@ -101,30 +111,48 @@ class ClientHost:
         # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
         with guard_globals(who, "client"), torch_restored(), self._calls.profile.part("client: everything else"):
             self.seconds = {}
-            for number in order.clients:
+            for clients in self._in_blocks(order):
                 began = time.perf_counter()
-                self.model.load(self.broadcasts["model"].value)
-                if self._depends_on_task:
-                    self._tell_task(self.clients[number].stream, order.round_info_of(number).window)
-                with locate_errors(f"client {number}, round {order.round_info.round}"):
-                    self.serve(self.clients[number], order, reply)
-                self.seconds[number] = time.perf_counter() - began
+                self.serve(clients, order, reply)
+                seconds = (time.perf_counter() - began) / len(clients)
+                self.seconds |= {client.id: seconds for client in clients}
             reply.settle()
         reply.profile = self._calls.profile.take()
         return reply
 
-    def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """Have one client carry out the order, and add its part to the reply. The server's model must be loaded."""
+    def _in_blocks(self, order: Order) -> Iterator[list[HostedClient]]:
+        """Yield the order's clients one by one, or in blocks of similar numbers of samples if they train together."""
+        clients = [self.clients[number] for number in order.clients]
+        if self._block is not None:
+            clients.sort(key=lambda client: client.stream.size(order.round_info_of(client.id).window))
+        width = 1 if self._block is None else self._block.width
+        for first in range(0, len(clients), width):
+            yield clients[first : first + width]
+
+    def serve(self, clients: Sequence[HostedClient], order: Order, reply: Reply) -> None:
+        """Have one client carry out the order, or a block of clients, and add their parts to the reply."""
+        names = f"client{'s' * (len(clients) > 1)} {', '.join(str(client.id) for client in clients)}"
+        with locate_errors(f"{names}, round {order.round_info.round}"):
+            if self._block is not None:
+                serve = self._train_together if order.op == "train" else self._exchange_together
+                serve(self._block, clients, order, reply)
+            elif order.op == "train":
+                self._train(clients[0], order, reply)
+            else:
+                self._exchange(clients[0], order, reply)
+
+    def _begin(self, client: HostedClient, order: Order) -> None:
+        """Begin a client's phase or exchange. The server's model must be loaded."""
+        info = order.round_info_of(client.id)
+        if self._depends_on_task:
+            self._tell_task(client.stream, info.window)
         if order.op == "train":
-            client.begin_phase(order.round_info_of(client.id), order.shares[client.id])
-            self._train(client, order, reply)
+            client.begin_phase(info, order.shares[client.id], draws=not self._sums_rows)
+            for half in client.halves.values():
+                self._calls(half, "start", client, order.message.get(half.name))
         else:
-            client.receive_data(order.round_info_of(client.id).window)
+            client.receive_data(info.window)
             client.begin_exchange(order.op.partition(".")[0], order.shares[client.id])
-            self._exchange(client, order, reply)
-        self._calls.check_phase(client.halves.values())
-        reply.take_records(client.id, client.records)
-        client.forget()
 
     def evaluate(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> Scores:
         """Count the correct predictions of the broadcast model on parts of the test sets."""
@@ -214,10 +242,9 @@ class ClientHost:
 
     def _train(self, client: HostedClient, order: Order, reply: Reply) -> None:
         """Train one client, and add its update and terms to the reply."""
-        share, where = order.shares[client.id], self._where(client, order)
+        self.model.load(self.broadcasts["model"].value)
+        self._begin(client, order)
         halves = [*client.halves.values()]
-        for half in halves:
-            self._calls(half, "start", client, order.message.get(half.name))
         owner = halves_with_hook(halves, "train")
         like = Delta(self.model.parameters, self.model.buffers)
         delta = (
@@ -225,6 +252,43 @@ class ClientHost:
             if owner
             else client.local_training()
         )
+        self._end_phase(client, order, reply, delta)
+
+    def _train_together(self, block: ClientBlock, clients: Sequence[HostedClient], order: Order, reply: Reply) -> None:
+        """Train the clients of a block, and add their updates and terms to the reply."""
+        state = stack([weights for _, weights in self._begin_all(clients, order)])
+        buffers = state.buffers.clone()
+        losses = block.train(clients, state, order.cohort_size)
+        if self._sums_rows and len(order.clients) > 1:
+            delta = Delta(state.parameters.sub_(self.broadcasts["model"].value.parameters), state.buffers - buffers)
+            weights, where = zip(*((self._weight(c, order), self._where(c, order)) for c in clients), strict=True)
+            reply.take_deltas([client.id for client in clients], delta, state.integers, weights, where)
+            for client, loss in zip(clients, losses, strict=True):
+                client.record("loss", loss)
+                reply.steps += client.steps
+                self._end(client, reply)
+            return
+        for client, loss, start, *vectors in zip(clients, losses, buffers, *state.vectors, strict=True):
+            self.model.load(Weights(*vectors))
+            client.go_on()
+            client.record("loss", loss)
+            delta = Delta(self.model.parameters - client.received, self.model.buffers - start)
+            self._end_phase(client, order, reply, delta)
+
+    def _begin_all(self, clients: Sequence[HostedClient], order: Order) -> Iterator[tuple[HostedClient, Weights]]:
+        """Begin the phases or exchanges of a block's clients. Yield each with the weights with which it begins."""
+        sent: Weights = self.broadcasts["model"].value
+        for number, client in enumerate(clients):
+            if number == 0 or self._hooks_move_model:
+                self.model.load(sent)
+            self._begin(client, order)
+            yield client, self.model.copy() if self._hooks_move_model else sent
+            if not self._sums_rows:
+                client.pause()
+
+    def _end_phase(self, client: HostedClient, order: Order, reply: Reply, delta: Delta) -> None:
+        """Add a client's update, given the change of its model, and its terms to the reply."""
+        where, halves = self._where(client, order), [*client.halves.values()]
         weights = self.model.copy() if self._evaluates_clients else None
         sent: list[tuple[ClientHalf, Terms]] = []
         # Each delta is paired with a text that names the user-defined code that returned it, for error messages.
@@ -243,22 +307,52 @@ class ClientHost:
                 weights = self._calls(half, "personalize", client, weights)
             client.personalized = weights.parameters, weights.buffers, weights.integers
             reply.watch(weights.parameters, f"{where}, in its personalized model")
-        weight = share if order.arrived is None else client.trained / order.arrived
-        weight *= order.discount
-        encoded = self._encode(client, "update", delta.parameters)
+        encoded, weight = self._encode(client, "update", delta.parameters), self._weight(client, order)
         integers = (self.model if self._sends_model else self.broadcasts["model"].value).integers
         reply.take_delta(client.id, delta, integers, weight, where, deltas, encoded, self._local_bytes)
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
+        self._end(client, reply)
 
     def _exchange(self, client: HostedClient, order: Order, reply: Reply) -> None:
         """Call a half's op, and add the terms that it returns to the reply."""
-        name, _, op = order.op.partition(".")
-        half = client.halves[name]
-        with client.rng_scope(name):
-            returned = self._calls(half, op, client, order.message)
-        terms = hook_checks.check_terms(half, op, {} if returned is None else returned)
-        self._take_terms(client, order, reply, [(half, terms)])
+        self.model.load(self.broadcasts["model"].value)
+        self._begin(client, order)
+        op = Op(self._calls, client, order.op, order.message)
+        while op.wanted is not None:
+            with client.rng_scope(op.half.name):
+                gradient = client.gradient_on(*op.wanted)
+            op.answer(gradient)
+        self._end_exchange(client, order, reply, op)
+
+    def _exchange_together(
+        self, block: ClientBlock, clients: Sequence[HostedClient], order: Order, reply: Reply
+    ) -> None:
+        """Call a half's op for the clients of a block. The gradients that they request are computed together."""
+        ops: list[Op] = []
+        weights: list[Weights] = []
+        for client, begun in self._begin_all(clients, order):
+            ops.append(Op(self._calls, client, order.op, order.message))
+            weights.append(begun)
+        state = stack(weights)
+        while wanted := {i: op.wanted for i, op in enumerate(ops) if op.wanted is not None}:
+            found = block.gradients(clients, state, wanted, ops[0].half.name, order.cohort_size)
+            for i, gradient in found.items():
+                self.model.load(weights[i])
+                ops[i].answer(gradient)
+        for client, op in zip(clients, ops, strict=True):
+            self._end_exchange(client, order, reply, op)
+
+    def _end_exchange(self, client: HostedClient, order: Order, reply: Reply, op: Op) -> None:
+        """Add a client's terms to the reply."""
+        self._take_terms(client, order, reply, [(op.half, op.terms)])
+        self._end(client, reply)
+
+    def _end(self, client: HostedClient, reply: Reply) -> None:
+        """End a client's phase or exchange."""
+        self._calls.check_phase(client.halves.values())
+        reply.take_records(client.id, client.records)
+        client.forget()
 
     def _take_terms(
         self, client: HostedClient, order: Order, reply: Reply, sent: Sequence[tuple[ClientHalf, Terms]]
@@ -281,6 +375,15 @@ class ClientHost:
             return value
         encoded = self._calls(owner[0], "encode", name, value, client.generator(f"{owner[0].name}: {name}"))
         return hook_checks.check_encoded(owner[0], encoded, value)
+
+    def _weight(self, client: HostedClient, order: Order) -> float:
+        """Return the weight of a client's update."""
+        share = order.shares[client.id] if order.arrived is None else client.trained / order.arrived
+        return share * order.discount
+
+    def _overridden(self, *hooks: str) -> bool:
+        """Return whether a client half overrides one of these hooks."""
+        return any(overrides(method.Client, hook) for method in self._methods.values() for hook in hooks)
 
     def _where(self, client: HostedClient, order: Order) -> str:
         """Return the prefix of the error message for a non-finite value from this client."""

@@ -32,7 +32,7 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
-        | {"_received", "_made", "calls", "most_rows"}
+        | {"_received", "_made", "calls", "most_rows", "stream_name"}
     )
 
     def __init__(
@@ -55,16 +55,21 @@ class HostedClient(Client):
         self.personalized: tuple[Tensor, ...] = ()
         # For each position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
+        self.stream_name = shared.seed, number, 0, 0  # of the random streams of this phase or exchange
 
-    def begin_phase(self, info: RoundInfo, share: float) -> None:
-        """Begin a phase: receive new data, and create new random generators."""
+    def begin_phase(self, info: RoundInfo, share: float, *, draws: bool = True) -> None:
+        """Begin a phase: receive new data, and create new random generators.
+
+        `draws` says whether torch may draw from the client's generators in this phase.
+        """
         self.receive_data(info.window)
         self.phases += 1
         self.exchanges = {}
         self.round, self.lr, self.share = info.round, info.lr, share
         self.trained, self.steps = len(self.arrived), 0
         self.forget()
-        self._streams.select("model")
+        if draws:
+            self._streams.select("model")
         self._receive()
         stage = self.stream.stage(info.window)
         if stage != self.begun:
@@ -83,7 +88,8 @@ class HostedClient(Client):
     def forget(self, exchange: int = 0) -> None:
         """Drop what belongs to one phase or exchange, such as recorded numbers. Called before and after each."""
         self.records, self._received, self._made = {}, None, {}
-        self._streams = Streams(self.shared.seed, self.id, self.phases, exchange)
+        self.stream_name = self.shared.seed, self.id, self.phases, exchange
+        self._streams = Streams(*self.stream_name)
 
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, fill the memory with the data of the stages that ended.
@@ -103,10 +109,27 @@ class HostedClient(Client):
             draws = self.fixed_generator(self.phases + 1, 0, "memory")
             self._remember(ended[torch.from_numpy(draws.permutation(len(ended)))], draws)
 
+    def pause(self) -> None:
+        """Leave torch's generators to another client, until `go_on`."""
+        self._streams.select(None)
+
+    def go_on(self) -> None:
+        """Let torch draw from this client's stream again, at its last position."""
+        self._streams.select("model")
+
+    @property
+    def fills_on_arrival(self) -> bool:
+        """Whether the memory is offered each step's samples."""
+        return self.memory is not None and self.memory.kind.fill == "arrival"
+
+    @property
+    def kept_out(self) -> Tensor | None:
+        """A mask (bool [classes]) of the classes that training excludes, or None."""
+        return self._kept_out
+
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return the change of the model."""
-        remember = self.offer if self.memory is not None and self.memory.kind.fill == "arrival" else None
-        return train(self, [*self.halves.values()], remember, self.calls)
+        return train(self, [*self.halves.values()], self.offer if self.fills_on_arrival else None, self.calls)
 
     def epoch(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Put the model into training mode, and yield one epoch's batches; see `Client.epoch`."""

@@ -41,14 +41,7 @@ def train(
     positions = choose_samples(client, halves, calls)
     client.trained = len(positions)
     model.module.train()
-    total = client.shared.training.local_steps
-    for epoch in count():
-        if total is None and epoch == client.local_epochs:
-            break
-        # Stop if the first epoch has no batches: the loop would never reach `total`.
-        if total is not None and (loop.number >= total or (epoch > 0 and loop.number == 0)):
-            break
-        left = None if total is None else total - loop.number
+    for left in epochs(client, lambda: loop.number):
         batches = foreign_batches(client, halves, calls)
         if batches is not None:
             steps = _foreign_steps(client, islice(batches, left), loop.number)
@@ -60,6 +53,18 @@ def train(
     client.steps = loop.number
     client.record("loss", loop.total_loss / max(loop.samples, 1))
     return Delta(model.parameters - client.received, model.buffers - buffers)
+
+
+def epochs(client: Client, taken: Callable[[], int]) -> Iterator[int | None]:
+    """Yield at each epoch of a phase how many steps are left, given those taken so far; None is no limit."""
+    total = client.shared.training.local_steps
+    for epoch in count():
+        if total is None and epoch == client.local_epochs:
+            return
+        # Stop if the first epoch has no batches: the loop would never reach `total`.
+        if total is not None and (taken() >= total or (epoch > 0 and taken() == 0)):
+            return
+        yield None if total is None else total - taken()
 
 
 def choose_samples(client: Client, halves: Sequence[ClientHalf], calls: HookCalls) -> Tensor:
@@ -93,24 +98,31 @@ def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], fir
 
 def epoch_of(client: Client, positions: Tensor, first: int, most: int | None) -> Iterator[Step]:
     """Shuffle these positions and yield the steps of one epoch, at most `most`. Data goes to a GPU once per epoch."""
-    epoch = positions[torch.from_numpy(client.generator("batches").permutation(len(positions)))]
-    model, parts = client.model, client.batches(len(epoch))[:most]
-    draws = _draw(client.data, client.generator("augment"), parts) if client.data.augment else None
+    model = client.model
+    epoch, draws, sizes = order_epoch(client, positions, most)
     rows, task = client.stream.locate(epoch)
     rows = to_device(client.data.held(rows), model.device)
     tasks = to_device(task, model.device)
     labels = client.data.labels(rows)
     draws_there = to_device(draws, model.device)
-    sizes = [part.stop - part.start for part in parts]
     batches = zip(
         client.data.fetch_each(rows, tasks, draws_there, sizes),
-        labels[: sum(sizes)].split(sizes),
-        epoch[: sum(sizes)].split(sizes),
-        [None] * len(parts) if draws is None else draws.split(sizes),
+        labels.split(sizes),
+        epoch.split(sizes),
+        [None] * len(sizes) if draws is None else draws.split(sizes),
         strict=True,
     )
     for number, (x, y, positions, drawn) in enumerate(batches, first):
-        yield Step(client, number, number - first == len(parts) - 1, positions, drawn, as_input(x, model.dtype), y)
+        yield Step(client, number, number - first == len(sizes) - 1, positions, drawn, as_input(x, model.dtype), y)
+
+
+def order_epoch(client: Client, positions: Tensor, most: int | None) -> tuple[Tensor, Tensor | None, list[int]]:
+    """Return an epoch's positions in random order, their augmentation, and the sizes of its batches, at most `most`."""
+    epoch = positions[torch.from_numpy(client.generator("batches").permutation(len(positions)))]
+    parts = client.batches(len(epoch))[:most]
+    draws = _draw(client.data, client.generator("augment"), parts) if client.data.augment else None
+    sizes = [part.stop - part.start for part in parts]
+    return epoch[: sum(sizes)], draws, sizes
 
 
 def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:

@@ -48,7 +48,9 @@ class Order:
 
     def round_info_of(self, client: int) -> RoundInfo:
         """Return the round's info with this client's window."""
-        return replace(self.round_info, window=self.windows.get(client, self.round_info.window))
+        if client not in self.windows:
+            return self.round_info
+        return replace(self.round_info, window=self.windows[client])
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,23 @@ class Reply:
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
         self._count(client, "model", sent.nbytes + delta.buffers.nbytes + integers.nbytes - local_bytes)
+
+    def take_deltas(
+        self, clients: Sequence[int], deltas: Delta, integers: Tensor, weights: Sequence[float], where: Sequence[str]
+    ) -> None:
+        """Add several clients' updates, with parameters [n, P] and buffers [n, B]; see `take_delta`."""
+        self.updates += len(clients)
+        for name, grid, rows in (("parameters", DELTAS, deltas.parameters), ("buffers", WIDE, deltas.buffers)):
+            largest = rows.abs().amax(1).double() if rows.numel() else rows.new_zeros(len(rows), dtype=torch.float64)
+            for place, one in zip(where, largest, strict=True):
+                self.unchecked.append(Unchecked([f"{place}, in the update of its {name}"], grid, [one]))
+            self.sums.setdefault(name, ExactSum(grid)).add_rows(rows, weights)
+        first = min(range(len(clients)), key=clients.__getitem__)
+        if self.integers is None or clients[first] < self.integers[0]:
+            self.integers = (clients[first], self._copy(integers[first], where[first]))
+        nbytes = sum(rows[0].nbytes for rows in (deltas.parameters, deltas.buffers, integers))
+        for client in clients:
+            self._count(client, "model", nbytes)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, reduced as its method declares."""

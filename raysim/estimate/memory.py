@@ -18,6 +18,7 @@ from raysim.config import Config
 from raysim.engine.compatibility import make_methods
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.optimizer import vectors_of
+from raysim.engine.vectorised.support import clients_together
 from raysim.estimate.halves import Ints, measure_halves
 from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
@@ -58,6 +59,10 @@ TERM_VECTORS = 7
 # and the next, 2; the updates' sum, 2; the mean in float64, 2. For each term: its limbs, its mean in float64, and what
 # the server half keeps of it. For a half that only changes the update: two moments, and what takes their place.
 MODEL_VECTORS = 9
+# For each client of a program (training.vectorise): vectors, and outputs of a batch's layers with their patches.
+# Measured as what torch reserved on an H200 with an MLP, the MNIST CNN and ResNet-18; see docs/benchmarks.md.
+TOGETHER_VECTORS = 16
+TOGETHER_PASSES = 10
 SERVER_TERM_VECTORS = 7
 SERVER_UPDATE_VECTORS = 4
 
@@ -179,6 +184,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     kept_steps = keeps * vector if config.training.keep_optimizer else 0
     tested_models = vector if config.evaluation.model == "local" else 0
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
+    count = min(clients_together(config, methods), config.clients.count)
+    together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * training) if count > 1 else 0
     of_torchvision = any(type(part).__module__.startswith("torchvision.") for part in model.module.modules())
     imported = TORCHVISION_BYTES * of_torchvision
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
@@ -189,8 +196,15 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
         frozen=frozen,
         coordinator=serving * vector + frozen + imported + serving_networks,
         host=(2 + broadcasts) * vector + frozen + kept + imported + beside,
-        working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
-        gpu=data + in_file + frozen + (2 + broadcasts + working) * vector + on_gpu + int(tables.max()) + beside,
+        working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept) + together,
+        gpu=data
+        + in_file
+        + frozen
+        + (2 + broadcasts + working) * vector
+        + on_gpu
+        + int(tables.max())
+        + beside
+        + together,
         server_gpu=serving_networks,
         clients=[
             int(own)

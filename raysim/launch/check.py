@@ -11,6 +11,7 @@ from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
 from raysim.engine.compatibility import check_fit, check_methods, sends_model
 from raysim.engine.hook_names import describe_unused
+from raysim.engine.vectorised.support import advise, describe_one_at_a_time
 from raysim.estimate import placement
 from raysim.estimate.cost import Cost, foresee
 from raysim.estimate.memory import MemoryNeed, estimate_memory
@@ -68,8 +69,8 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
         yield from _without_data(config, capacity)
         raise
     yield "run", run
-    if unused := describe_unused(methods):
-        yield "warning", "; ".join(unused)
+    if warnings := [*describe_unused(methods), *describe_one_at_a_time(config, methods)]:
+        yield "warning", "; ".join(warnings)
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent = f"{in_units(model.weights().nbytes)} as sent" if sends_model(methods) else "never sent"
     about = "about " * _labels_missing(config, federation)
@@ -82,6 +83,8 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
         known, others = (sum(map(len, streams)) for streams in (federation.streams, federation.unlabelled.streams))
         yield "labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}"
+    if advice := advise(config, methods, model):
+        yield "advice", advice
     if making is not None:
         yield "cache", _cache(making)
     try:

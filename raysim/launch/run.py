@@ -18,6 +18,7 @@ from raysim.engine.compatibility import check_methods
 from raysim.engine.events import StartStep
 from raysim.engine.hook_names import describe_unused
 from raysim.engine.simulation import load_parts, simulate_here
+from raysim.engine.vectorised.support import describe_one_at_a_time
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
 from raysim.estimate.placement import Placement
@@ -99,7 +100,8 @@ def run(
     with seeding.torch_untouched(), showing as opened:
         display = opened_display = opened or RunDisplay()
         display.take(StartStep("reading the data"))
-        for line in describe_unused(check_methods(resolved)):
+        methods = check_methods(resolved)
+        for line in (*describe_unused(methods), *describe_one_at_a_time(resolved, methods)):
             display.say(line)
         capacity = this_machine()
         places = None

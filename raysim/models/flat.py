@@ -11,6 +11,7 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from raysim.models.batch_statistics import BATCH_NORMS, BatchStatistics, with_batch_statistics
@@ -173,6 +174,16 @@ class FlatModel:
         """
         with self._under(parameters, buffers):
             logits: Tensor = self.module(x)
+        return logits
+
+    def call_with(self, x: Tensor, parameters: Tensor, buffers: Tensor, integers: Tensor) -> Tensor:
+        """Return the logits [n, classes] of a pass in the current mode under other vectors, for torch's transforms.
+
+        BatchNorm changes its statistics in the given vectors. The model is unchanged.
+        """
+        vectors = zip(self.layouts, (parameters, buffers, integers), strict=True)
+        views = [_views(layout, vector) for layout, vector in vectors if layout]
+        logits: Tensor = functional_call(self.module, {name: v for view in views for name, v in view.items()}, (x,))
         return logits
 
     def inputs(self, x: Tensor, parameters: Tensor, buffers: Tensor, layers: Collection[str]) -> dict[str, Tensor]:

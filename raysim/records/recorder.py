@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysim.config import Config
+from raysim.engine.compatibility import make_methods
 from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
+from raysim.engine.vectorised.support import clients_together
 from raysim.federation.federation import Federation
 from raysim.federation.holdings import find_holdings
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
@@ -151,6 +153,7 @@ class Recorder:
             name=config.name,
             seed=config.seed,
             methods=list(config.methods),
+            clients_together=clients_together(config, make_methods(config)),
             status=status,
             stopped_by=self.stopped_by if status == "done" else None,
             clients=config.clients.count,

@@ -17,7 +17,7 @@ from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, is_locked, read_whole, write_whole
 
 # keys of summary.json, and the values that it leaves out
-IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by": None}
+IF_ASKED_FOR = {"top_k": 1, "clients_together": 1, "tested": "global", "per_client": None, "stopped_by": None}
 WHITE, BLUE = (247, 251, 255), (8, 69, 148)  # the ends of a matrix's scale
 
 
@@ -36,6 +36,9 @@ class Result:
     """The config's seed."""
     methods: list[str]
     """The methods' names in their order; empty for FedAvg."""
+    clients_together: int = 1
+    """The number of clients that a host trained at a time as one program; see training.vectorise. 1 is one at a time:
+    the same run with another number from 2 has the same bits on a CPU, and one with 1 has others."""
     status: str
     """How the run ended: done, failed or interrupted."""
     stopped_by: str | None = None

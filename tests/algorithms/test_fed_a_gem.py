@@ -115,8 +115,8 @@ def test_the_reference_is_the_mean_gradient_at_the_aggregated_model(softmax, sim
 
 def test_a_smaller_sample_is_drawn_anew_and_without_replacement(softmax, simulate, monkeypatch):
     """m = 3 of 12 and 24, once per client and round, and at no other time."""
-    drawn, real = [], replay.gradient_on
-    monkeypatch.setattr(replay, "gradient_on", lambda c, e, name: drawn.append((c.id, e)) or real(c, e, name))
+    drawn, real = [], replay.to_batch
+    monkeypatch.setattr(replay, "to_batch", lambda client, e: drawn.append((client.id, e)) or real(client, e))
     simulate(softmax({"fed_a_gem": {"sample_size": 3}}))
     assert [client for client, _ in drawn] == [0, 1, 2] * 4
     found = [(client, frozenset(entries.positions.tolist())) for client, entries in drawn]

@@ -7,7 +7,7 @@ TOP = (
 TRAINING = (
     "rounds_per_task, local_epochs, local_steps, batch_size, optimizer, lr_decay, lr_scales, keep_optimizer, "
     "precision, "
-    "clip_norm, logits"
+    "clip_norm, vectorise, logits"
 )
 OWN = "or your own as package.module:name"
 WINDOWS = "scenario.boundaries={asynchronous: {window: 5}}"

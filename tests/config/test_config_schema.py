@@ -79,6 +79,7 @@ DEFAULTS: dict[str, object] = {
         "keep_optimizer": False,
         "precision": "full",
         "clip_norm": None,
+        "vectorise": None,
         "logits": "all",
     },
     "memory": {"capacity": 200, "per": "client", "policy": None, "fill": None},

@@ -176,7 +176,7 @@ def test_no_client_of_an_order_waits_until_its_sums_are_done(
     serve = seen.watched(ClientHost.serve)
 
     def counted(*given: Any) -> None:
-        served.append(given[1].id)
+        served.extend(client.id for client in given[1])
         serve(*given)
 
     monkeypatch.setattr(ClientHost, "serve", counted)

@@ -125,6 +125,27 @@ def test_graphs_give_the_same_bits(
     assert graphs.model_sha256 == plain.model_sha256
 
 
+@pytest.mark.parametrize("model", ["mnist_cnn", "resnet18", "test_on_gpu:Dropping"])
+@pytest.mark.parametrize("methods", [{}, {"fedprox": {}}, {"scaffold": {}}, {"er": {}, "fed_a_gem": {}}], ids=" ".join)
+def test_clients_together_have_the_same_bits_on_any_hosts_and_as_graphs(
+    methods: dict[str, Any], model: str, config: Callable[..., Config], simulate: Callable[..., Any]
+) -> None:
+    """Three clients in blocks of two: a host of one has a stand-in. 16 samples each, in batches of 7, 7 and 2."""
+    training = {
+        "rounds_per_task": 2,
+        "local_epochs": 3,
+        "batch_size": 7,
+        "optimizer": {"lr": 0.01},
+        "clip_norm": 0.5,
+        "vectorise": 2,
+    }
+    made = config(methods, model={"name": model}, training=training)
+    graphs = made.model_copy(update={"resources": made.resources.model_copy(update={"cuda_graphs": True})})
+    together = simulate(made, places=[[0, 1, 2]]).sha256
+    assert simulate(made, places=[[1], [0, 2]]).sha256 == together
+    assert simulate(graphs, places=[[0, 1, 2]]).sha256 == together
+
+
 def test_a_model_that_no_graph_can_hold_is_refused_in_one_line(config: Callable[..., Config], tmp_path: Path) -> None:
     resources = {"gpus_per_actor": 1, "cuda_graphs": True}
     training = {"rounds_per_task": 2, "local_epochs": 3, "batch_size": 7}

@@ -47,8 +47,9 @@ def fedavg(config, federation, cohorts, weights):
     return after
 
 
+@pytest.mark.parametrize("together", [None, 2, 3])
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
-def test_a_run_is_fedavg_in_numpy(tiny, simulate, weights):
+def test_a_run_is_fedavg_in_numpy(tiny, simulate, weights, together):
     """Clients of unequal size (Dirichlet), two tasks of two rounds, two epochs; every delta is rounded to 2^-44."""
     config = tiny(
         model=SOFTMAX,
@@ -56,6 +57,7 @@ def test_a_run_is_fedavg_in_numpy(tiny, simulate, weights):
         aggregation__weights=weights,
         partition={"kind": "dirichlet", "alpha": 0.5, "min_samples": 3, "balanced": False},
         training__local_epochs=2,
+        training__vectorise=together,
     )
     federation = build_federation(config)
     sizes = [federation.streams[k].size(0) for k in range(3)]

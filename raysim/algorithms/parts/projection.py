@@ -27,7 +27,7 @@ def refine(gradient: Tensor, reference: Tensor, how: Refine, when: Literal["conf
     inner, square = gradient.dot(reference), reference.dot(reference)
     wanted = (square > 0) & square.isfinite()
     if when == "conflict":
-        wanted &= inner < 0
+        wanted = wanted & (inner < 0)  # not in place: under torch.vmap, r may be the same for all clients
     return torch.where(wanted, how(gradient, reference, inner / square), gradient)
 
 

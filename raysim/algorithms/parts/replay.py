@@ -28,12 +28,6 @@ def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
     In train mode, as in the official code of Fed-A-GEM, over the classes that training admits. The statistics of
     BatchNorm do not change, and dropout draws from the stream of `purpose`.
     """
-    model = client.model
-    buffers, integers = model.buffers.clone(), model.integers.clone()
-    model.module.train()
     x, y = to_batch(client, entries)
     with client.rng_scope(purpose):
-        gradient = model.gradient_of(client.loss(model(x), y))
-    model.buffers.copy_(buffers)
-    model.integers.copy_(integers)
-    return gradient
+        return client.gradient_on(x, y)

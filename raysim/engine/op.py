@@ -1,0 +1,47 @@
+"""One client's call of an op. The op may be a generator: it yields batches, and receives the gradients there."""
+
+from collections.abc import Generator
+from typing import Any
+
+from torch import Tensor
+
+from raysim.api.messages import Terms
+from raysim.engine.hook_calls import HookCalls
+from raysim.engine.hook_checks import check_terms, wrong_result
+from raysim.engine.hosted_client import HostedClient
+
+
+class Op:
+    """A call that ends with terms, perhaps after gradients.
+
+    Attributes:
+        wanted: the batch x [n, ...] and y [n] at which the op wants the gradient, or None once it has ended.
+        terms: the terms that the op has returned.
+    """
+
+    def __init__(self, calls: HookCalls, client: HostedClient, name: str, message: Any) -> None:
+        method, _, self._op = name.partition(".")
+        self.half = client.halves[method]
+        self.wanted: tuple[Tensor, Tensor] | None = None
+        self.terms: Terms = {}
+        self._client = client
+        with client.rng_scope(method):
+            returned = calls(self.half, self._op, client, message)
+        self._generator = returned if isinstance(returned, Generator) else None
+        if self._generator is None:
+            self.terms = check_terms(self.half, self._op, {} if returned is None else returned)
+        else:
+            self.answer(None)
+
+    def answer(self, gradient: Tensor | None) -> None:
+        """Continue with the gradient [P] of the mean loss at `wanted`, or begin with None."""
+        assert self._generator is not None
+        with self._client.rng_scope(self.half.name):
+            try:
+                self.wanted = self._generator.send(gradient)
+            except StopIteration as end:
+                self.wanted = None
+                self.terms = check_terms(self.half, self._op, {} if end.value is None else end.value)
+                return
+        if not (isinstance(self.wanted, tuple) and [*map(type, self.wanted)] == [Tensor, Tensor]):
+            raise wrong_result(self.half, self._op, self.wanted, "batches x [n, ...] and y [n]", "yielded")

@@ -1,0 +1,104 @@
+"""Which methods and models train several clients at a time."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from raysim.api.method import INSIDE_THE_LOOP, Method, overrides
+from raysim.config import Config, load
+from raysim.engine.hook_calls import HookCalls
+from raysim.engine.vectorised.block import FEWEST, ClientBlock
+from raysim.engine.vectorised.layers import Layers
+from raysim.models.flat import FlatModel
+from raysim.models.inputs import two_samples
+from raysim.models.task_heads import is_task_aware
+from raysim.system.errors import ConfigError, describe_error
+
+SIZES_ON_GPU, SIZES_ON_CPU = (2_000_000, 5_000_000), (10_000, 50_000)
+"""The most parameters of a model that is faster together, and of one that is not slower; see docs/benchmarks.md."""
+MANY = 8  # clients for which advice is worthwhile
+NEVER = ("batches", "observe", "train")  # hooks of one client's own loop
+
+
+def hooks_of_one_client(methods: Mapping[str, Method]) -> list[str]:
+    """Return the hooks, as METHOD.HOOK, for which a run trains one client at a time in spite of training.vectorise."""
+    found = []
+    for name, method in methods.items():
+        half = method.Client
+        hooks = (*INSIDE_THE_LOOP, "train") if not half.vectorises else NEVER
+        found += [f"{name}.{hook}" for hook in hooks if overrides(half, hook)]
+        found += [f"{name}.features"] * half.features
+    return found
+
+
+def clients_together(config: Config, methods: Mapping[str, Method]) -> int:
+    """Return how many clients a host of a run trains at a time; see training.vectorise."""
+    return 1 if hooks_of_one_client(methods) else config.training.vectorise or 1
+
+
+def describe_one_at_a_time(config: Config, methods: Mapping[str, Method]) -> list[str]:
+    """Return a warning if training.vectorise has no effect with these methods."""
+    hooks = hooks_of_one_client(methods)
+    if config.training.vectorise is None or not hooks:
+        return []
+    words = f"clients train one at a time, as {', '.join(hooks)} cannot run for several at once"
+    return [f"training.vectorise: {words}"]
+
+
+def advise(config: Config, methods: Mapping[str, Method], model: FlatModel) -> str | None:
+    """Return advice about training.vectorise, from the measurements in docs/benchmarks.md, or None."""
+    size, on_gpu = len(model.parameters), config.resources.gpus_per_actor > 0
+    where, fast, slow = ("a GPU", *SIZES_ON_GPU) if on_gpu else ("a CPU", *SIZES_ON_CPU)
+    if config.training.vectorise is not None and size > slow:
+        return f"on {where}, a model of {size:,} parameters is likely faster with training.vectorise=null"
+    packed = config.resources.clients_per_actor != 1 and config.clients.count >= MANY
+    if config.training.vectorise is None and size <= fast and packed and _is_possible(config, methods, model):
+        words = f"a model of {size:,} parameters may train several times as fast with training.vectorise=64"
+        return f"on {where}, {words}, which changes the last bits of results"
+    return None
+
+
+def _is_possible(config: Config, methods: Mapping[str, Method], model: FlatModel) -> bool:
+    """Return whether clients of a run could train together."""
+    try:
+        load(config, {"training.vectorise": FEWEST})
+    except ConfigError:
+        return False
+    return not hooks_of_one_client(methods) and _unfit(model) is None
+
+
+def make_block(
+    config: Config, methods: Mapping[str, Method], model: FlatModel, calls: HookCalls, graphs: bool
+) -> ClientBlock | None:
+    """Return what trains a host's clients together, or None if they train one at a time."""
+    if clients_together(config, methods) == 1:
+        return None
+    return ClientBlock(model, config.training, calls, graphs)
+
+
+def check_vectorised(config: Config, model: FlatModel) -> None:
+    """Try the model on samples of two clients. Raises ConfigError: it cannot compute for several clients at once."""
+    if config.training.vectorise is not None and (why := _unfit(model)):
+        allowed = "allowed: layers that torch.vmap can run; or training.vectorise=null"
+        raise ConfigError(f"training.vectorise: the model {config.model.name} {why}; {allowed}")
+
+
+def _unfit(model: FlatModel) -> str | None:
+    """Return why a model cannot compute for several clients at once, or None."""
+    if is_task_aware(model.module):
+        return "depends on the task, which differs between clients"
+    has_ids = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in model.module.modules())
+    x = two_samples(model.module, model.shape, 2 if has_ids else None).expand(FEWEST, -1, *[-1] * len(model.shape))
+    stacked = [vector.expand(FEWEST, -1).clone() for vector in model.vectors]
+    modes = [(layer, layer.training) for layer in model.module.modules()]
+    try:
+        model.module.train()
+        with Layers(torch.zeros((), dtype=torch.int64)), torch.no_grad():
+            torch.vmap(model.call_with)(x, *stacked)
+    except Exception as error:
+        return f"cannot compute for several clients at once: {describe_error(error)}"
+    finally:
+        for layer, mode in modes:
+            layer.training = mode
+    return None
