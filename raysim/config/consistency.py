@@ -117,6 +117,12 @@ def _rules_of_vectorising(config: Config) -> Rules:
     streamed = windows is not None and windows.stream is not None
     yield together and streamed, "training.vectorise", "null with a stream of your own"
     yield together and config.heads > 1, "training.vectorise", "null with training.logits=task on new domains"
+    own = any(":" in augment.name for augment in config.dataset.augment)
+    yield (
+        together and own,
+        "training.vectorise",
+        "null with an augmentation of your own, which gets single batches",
+    )
     own = ":" in training.optimizer.name
     yield together and own, "training.vectorise", "null with an optimizer of your own, which may compute over clients"
     for key, default in (("precision", "full"), ("keep_optimizer", False), ("lr_scales", {})):

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import torch
@@ -87,6 +88,7 @@ class ClientHost:
         self._sums_rows = self._block is not None and not (
             self._hooks_move_model or self._overridden("finish", "encode") or self._evaluates_clients
         )
+        self._sums_rows &= self._sends_model and not self._local_bytes
         self._shared = Shared(
             model=self.model,
             broadcasts=self.broadcasts,
@@ -262,7 +264,7 @@ class ClientHost:
         if self._sums_rows and len(order.clients) > 1:
             delta = Delta(state.parameters.sub_(self.broadcasts["model"].value.parameters), state.buffers - buffers)
             weights, where = zip(*((self._weight(c, order), self._where(c, order)) for c in clients), strict=True)
-            reply.take_deltas([client.id for client in clients], delta, state.integers, weights, where)
+            reply.take_deltas([c.id for c in clients], delta, state.integers, weights, where, self._custom_code)
             for client, loss in zip(clients, losses, strict=True):
                 client.record("loss", loss)
                 reply.steps += client.steps
@@ -279,7 +281,7 @@ class ClientHost:
         """Begin the phases or exchanges of a block's clients. Yield each with the weights with which it begins."""
         sent: Weights = self.broadcasts["model"].value
         for number, client in enumerate(clients):
-            if number == 0 or self._hooks_move_model:
+            if number == 0 or self._hooks_move_model or order.op != "train":
                 self.model.load(sent)
             self._begin(client, order)
             yield client, self.model.copy() if self._hooks_move_model else sent
@@ -331,15 +333,19 @@ class ClientHost:
         """Call a half's op for the clients of a block. The gradients that they request are computed together."""
         ops: list[Op] = []
         weights: list[Weights] = []
-        for client, begun in self._begin_all(clients, order):
+        for client, _ in self._begin_all(clients, order):
             ops.append(Op(self._calls, client, order.op, order.message))
-            weights.append(begun)
-        state = stack(weights)
-        while wanted := {i: op.wanted for i, op in enumerate(ops) if op.wanted is not None}:
-            found = block.gradients(clients, state, wanted, ops[0].half.name, order.cohort_size)
+            weights.append(self.model.copy())
+        for number in count():
+            wanted = {i: op.wanted for i, op in enumerate(ops) if op.wanted is not None}
+            if not wanted:
+                break
+            purpose = ops[0].half.name, number
+            found = block.gradients(clients, stack(weights), wanted, purpose, order.cohort_size)
             for i, gradient in found.items():
                 self.model.load(weights[i])
                 ops[i].answer(gradient)
+                weights[i] = self.model.copy()
         for client, op in zip(clients, ops, strict=True):
             self._end_exchange(client, order, reply, op)
 

@@ -127,14 +127,23 @@ class Reply:
         self._count(client, "model", sent.nbytes + delta.buffers.nbytes + integers.nbytes - local_bytes)
 
     def take_deltas(
-        self, clients: Sequence[int], deltas: Delta, integers: Tensor, weights: Sequence[float], where: Sequence[str]
+        self,
+        clients: Sequence[int],
+        deltas: Delta,
+        integers: Tensor,
+        weights: Sequence[float],
+        where: Sequence[str],
+        by: str,
     ) -> None:
-        """Add several clients' updates, with parameters [n, P] and buffers [n, B]; see `take_delta`."""
+        """Add several clients' updates, with parameters [n, P] and buffers [n, B]; see `take_delta`.
+
+        `by` is the text that names the user-defined code.
+        """
         self.updates += len(clients)
         for name, grid, rows in (("parameters", DELTAS, deltas.parameters), ("buffers", WIDE, deltas.buffers)):
             largest = rows.abs().amax(1).double() if rows.numel() else rows.new_zeros(len(rows), dtype=torch.float64)
             for place, one in zip(where, largest, strict=True):
-                self.unchecked.append(Unchecked([f"{place}, in the update of its {name}"], grid, [one]))
+                self.unchecked.append(Unchecked([f"{place}, in the update of its {name}{by}"], grid, [one]))
             self.sums.setdefault(name, ExactSum(grid)).add_rows(rows, weights)
         first = min(range(len(clients)), key=clients.__getitem__)
         if self.integers is None or clients[first] < self.integers[0]:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import raysim
-from raysim.api import ClientHalf, Method
+from raysim.api import ClientHalf, Delta, Method, Request, ServerHalf, Term
 from raysim.engine.compatibility import check_fit, make_methods
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum
@@ -186,9 +186,28 @@ class Reading(Drawing):
             return gradient * len(step.client.memory)
 
 
+class Recording(Drawing):
+    class Client(ClientHalf):
+        vectorises: ClassVar = True
+
+        def gradient(self, step, gradient):
+            step.client.record("norm", gradient.norm())
+            return gradient
+
+
+class Looking(Drawing):
+    class Client(ClientHalf):
+        vectorises: ClassVar = True
+
+        def penalty(self, step):
+            return sum(p.pow(2).sum() for p in step.client.model.module.parameters())
+
+
 @pytest.mark.parametrize(
     ("method", "why"),
     [
+        ("Recording", r"Recording\.Client\.gradient .*: it records a number; allowed"),
+        ("Looking", r"Looking\.Client\.penalty .*: it reads the client's data"),
         ("Drawing", r"Drawing\.Client\.gradient .*: it draws random numbers; allowed"),
         ("Deciding", r"Deciding\.Client\.penalty .*data-dependent control flow"),
         ("Keeping", r"Keeping\.Client\.task_loss .*: it changes the half's attributes; allowed"),
@@ -199,6 +218,146 @@ def test_a_hook_that_cannot_run_under_vmap_is_named(tiny, simulate, method, why)
     config = config_of(tiny, 2, methods={f"{__name__}:{method}": {}})
     with pytest.raises(RunError, match=rf"^training\.vectorise: methods\.{method}: {why}"):
         simulate(config)
+
+
+class Growing(Method):
+    """A half with a number that each client sets after its first phase, and notes that no hook in the loop reads."""
+
+    class Client(ClientHalf):
+        vectorises: ClassVar = True
+        factor: float = 1.0
+        notes: dict[str, int] | None = None
+
+        def gradient(self, step, gradient):
+            return gradient * self.factor
+
+        def finish(self, client, delta):
+            self.factor, self.notes = 0.5, {"id": client.id}
+            return delta, {}
+
+
+class Punishing(Method):
+    """A penalty on the logits, which would count rows that only fill a batch."""
+
+    class Client(ClientHalf):
+        vectorises: ClassVar = True
+
+        def penalty(self, step):
+            return 0.3 * step.logits.pow(2).mean()
+
+
+class Mixing(Method):
+    """A batch in an order that torch draws."""
+
+    class Client(ClientHalf):
+        vectorises: ClassVar = True
+
+        def batch(self, step):
+            order = torch.randperm(len(step.y))
+            step.x = 0.7 * step.x + 0.3 * step.x[order]
+
+
+class Choosing(Method):
+    """Samples by the client's own model, which a hook has put there; and a norm of the gradient."""
+
+    class Client(ClientHalf):
+        vectorises: ClassVar = True
+        held: torch.Tensor | None = None
+
+        def receive(self, client):
+            if self.held is not None:
+                client.model.parameters.copy_(self.held)
+
+        def samples(self, client):
+            return client.arrived[: 3 + int(client.model.parameters.abs().sum() * 10) % 4]
+
+        def gradient(self, step, gradient):
+            return gradient / (1 + gradient.norm()) + 0.01 * (torch.outer(gradient, gradient) @ step.client.received)
+
+        def finish(self, client, delta):
+            self.held = client.model.parameters.clone() * (1 + 0.1 * client.id)
+            return delta, {}
+
+
+class Asking(Method):
+    """An op that moves the model before it asks, and asks twice."""
+
+    replies: ClassVar = {"gradient": "mean"}
+
+    class Client(ClientHalf):
+        def slope(self, client, message):
+            if not len(client.arrived):
+                return {}
+            client.model.parameters.mul_(0.5 + client.id)
+            first = yield client.show(client.arrived[:3])
+            client.model.parameters.sub_(first)
+            second = yield client.show(client.arrived[:3])
+            return {"gradient": Term(second)}
+
+    class Server(ServerHalf):
+        moved: torch.Tensor | None = None
+
+        def conclude(self, server):
+            self.moved = (yield Request("slope"))["gradient"]
+
+        def update(self, server, delta, reply):
+            return delta if self.moved is None else Delta(delta.parameters - 0.1 * self.moved, delta.buffers)
+
+
+def test_a_number_that_differs_between_clients_is_refused_where_a_hook_reads_it(tiny, simulate):
+    """The client that comes in round 2 has another factor than the others. With all from the start, none differs."""
+    keys = {"methods": {f"{__name__}:Growing": {}}, "partition": {"kind": "iid"}}
+    arrivals = {"clients.arrive": {"at": [{"round": 2, "clients": [0]}]}}
+    with pytest.raises(
+        RunError, match=r"Growing\.Client\.gradient .*: it reads Growing\.factor, which differs from client"
+    ):
+        simulate(config_of(tiny, 5, **keys, **arrivals))
+    together = simulate(config_of(tiny, 2, **keys))
+    assert simulate(config_of(tiny, 3, **keys), places=[[0, 4, 2], [1, 3]]).sha256 == together.sha256
+
+
+@pytest.mark.parametrize("method", ["Punishing", "Mixing", "Choosing", "Asking"])
+def test_methods_of_users_obey_the_law(tiny, simulate, method):
+    """Clients that come later have not set their attributes yet."""
+    keys = {"methods": {f"{__name__}:{method}": {}}, "clients.arrive": {"at": [{"round": 2, "clients": [0]}]}}
+    keys |= {
+        "partition": {"kind": "iid"},
+        "model": {"name": "mlp", "hidden": [5], "dropout": 0.3 * (method == "Asking")},
+    }
+    together = simulate(config_of(tiny, 2, **keys)).sha256
+    assert simulate(config_of(tiny, 3, **keys), places=[[0, 4, 2], [1, 3]]).sha256 == together
+    assert simulate(config_of(tiny, 5, **keys), places=[[3, 1, 4, 0, 2]]).sha256 == together
+    if method in ("Punishing", "Choosing"):
+        alone = simulate(config_of(tiny, None, **keys)).state
+        for key, value in simulate(config_of(tiny, 2, **keys)).state.items():
+            torch.testing.assert_close(alone[key], value, rtol=1e-3, atol=1e-5)
+
+
+def test_a_subclass_says_for_its_own_hooks_that_they_run_under_vmap():
+    class Inheriting(Drawing):
+        class Client(Punishing.Client):
+            def gradient(self, step, gradient):
+                return gradient
+
+    assert hooks_of_one_client({"inheriting": Inheriting()}) == ["inheriting.gradient"]
+
+
+class Smooth(nn.Sequential):
+    """SiLU on a CPU rounds the last values of a row differently."""
+
+    def __init__(self, shape, classes):
+        super().__init__(nn.Linear(shape[0], 7), nn.SiLU(), nn.Linear(7, classes))
+
+
+def test_a_model_that_rounds_by_its_neighbors_is_refused(tiny):
+    config = config_of(tiny, 2, model={"name": f"{__name__}:Smooth"})
+    with pytest.raises(ConfigError, match="rounds differently with other clients in a block"):
+        check_fit(config, check_model(config, (6,), 4), 4)
+
+
+def test_dropout_of_everything_leaves_zeros():
+    with Layers(torch.tensor(5)):
+        assert functional.dropout(torch.ones(3), 1.0).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

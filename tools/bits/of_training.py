@@ -30,6 +30,8 @@ TRAINING = {
     "cosine rate": Run({"training.lr_decay": {"name": "cosine", "per": "run", "warmup": 1, "least": 0.1}}),
     "rising rate": Run({"training.lr_decay": {"name": "warmup", "per": "task", "rounds": 2}}),
     "clipped": Run({"training.clip_norm": 0.4, **alone("fed_a_gem", sample_size=4)}),
+    "together": Run({"training.vectorise": 2, "methods": {"scaffold": {}, "er": {}, "fed_a_gem": {}}}),
+    "together, dropout": Run({"training.vectorise": 3, **DROPPING, **alone("fedprox")}),
     "mlp, batch norm": Run({"model": {"name": "mlp", "hidden": [8, 6], "batch_norm": True}, **alone("er")}),
     "dropout in a module": Run({**DROPPING, **alone("der", beta=0.3)}),
     "mnist_cnn": Run(

@@ -80,9 +80,10 @@ class Batches:
         rows = self._rows[step].flatten()
         task = self._tasks[step].flatten() if self._task is None else self._task
         drawn = None if self._draws is None else self._draws[step].flatten(0, 1)
-        x = as_input(self._data.fetch(rows, task, drawn), self._dtype)
-        y = self._data.labels(rows).view(self._filling[step].shape)
-        return x.unflatten(0, y.shape), y.masked_fill(self._filling[step], IGNORED)
+        filling = self._filling[step]
+        x = as_input(self._data.fetch(rows, task, drawn), self._dtype).unflatten(0, filling.shape)
+        y = self._data.labels(rows).view(filling.shape)
+        return x.masked_fill(filling.view(*filling.shape, *[1] * (x.dim() - 2)), 0), y.masked_fill(filling, IGNORED)
 
 
 def fill(x: Tensor, y: Tensor, rows: int) -> tuple[Tensor, Tensor]:

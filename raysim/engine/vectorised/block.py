@@ -66,7 +66,7 @@ class ClientBlock:
         names = [name for name, half in clients[0].halves.items() if any(overrides(type(half), h) for h in IN_PROGRAM)]
         program = Program(clients[0], make_halves(clients, names), self._training.clip_norm)
         own = {**_own(clients), "halves": stack_halves(clients, names)}
-        phases = [Phase.plan(client, self._calls) for client in clients]
+        phases = [self._plan(client, row) for client, row in zip(clients, _rows(state), strict=True)]
         batches = Batches(clients, phases, self._training.batch_size)
         self._model.module.train()
         keys, optimizer = _keys(clients, "model"), make_optimizer(self._training.optimizer)
@@ -90,19 +90,38 @@ class ClientBlock:
         return [loss / max(count, 1) for loss, count in zip(losses.tolist(), samples, strict=True)]
 
     def gradients(
-        self, clients: Sequence[HostedClient], state: Weights, batches: Mapping[int, Batch], purpose: str, cohort: int
+        self,
+        clients: Sequence[HostedClient],
+        state: Weights,
+        batches: Mapping[int, Batch],
+        purpose: tuple[str, int],
+        cohort: int,
     ) -> dict[int, Tensor]:
         """Return the gradients [P] of clients' mean losses on a batch each, by index in the block; see `train`.
 
-        Dropout draws from the stream of `purpose`.
+        `purpose` is the stream from which dropout draws, and how often it has drawn in this exchange. The weights in
+        `state` stay.
         """
-        program, own = Program(clients[0]), {**_own(clients), "halves": {}, "key": _keys(clients, purpose)}
+        name, count = purpose
+        keys = key_of_step(_keys(clients, name), count)
+        program, own = Program(clients[0]), {**_own(clients), "halves": {}, "key": keys}
+        state = Weights(state.parameters, state.buffers.clone(), state.integers.clone())
         self._model.module.train()
         found: dict[int, Tensor] = {}
-        for group in self._grouped(batches):
+        for group in self._grouped(batches, self._model.normalises):
             passed = self._pass(program, own, state, group, cohort)
             found |= dict(zip(group.chosen, passed.gradient.clone(), strict=True))
         return found
+
+    def _plan(self, client: HostedClient, weights: Weights) -> Phase:
+        """Draw a client's batches. A hook that chooses its samples sees the client's model and random stream."""
+        if not halves_with_hook(client.halves.values(), "samples"):
+            return Phase.plan(client, self._calls)
+        self._model.load(weights)
+        client.go_on()
+        phase = Phase.plan(client, self._calls)
+        client.pause()
+        return phase
 
     def _groups(
         self, clients: Sequence[HostedClient], phases: Sequence[Phase], batches: Batches, number: int
@@ -111,21 +130,29 @@ class ClientBlock:
         x, y = batches.fetch(number)
         counts = batches.counts[number].tolist()
         active = [i for i, count in enumerate(counts) if count]
-        if self._model.normalises or any(halves_with_hook(clients[0].halves.values(), "batch")):
+        if self._counts_rows(clients[0]) or halves_with_hook(clients[0].halves.values(), "batch"):
             steps = {i: _step(clients[i], phases[i], number, x[i, : counts[i]], y[i, : counts[i]]) for i in active}
             for i, step in steps.items():
+                clients[i].go_on()
                 for half in halves_with_hook(clients[i].halves.values(), "batch"):
                     self._calls(half, "batch", step)
                     check_batch(half, step)
-            yield from self._grouped({i: (step.x, step.y) for i, step in steps.items()})
+                clients[i].pause()
+            exact = self._counts_rows(clients[0])
+            yield from self._grouped({i: (step.x, step.y) for i, step in steps.items()}, exact)
         else:
             index = self._index(active, len(clients))
             yield Group(active, x[index], y[index], [counts[i] for i in active])
 
-    def _grouped(self, batches: Mapping[int, Batch]) -> Iterator[Group]:
-        """Yield groups of batches with as many rows after filling. BatchNorm counts all rows, so none are added."""
+    def _counts_rows(self, client: HostedClient) -> bool:
+        """Return whether batches are not filled: BatchNorm and hooks for the loss would count the rows."""
+        in_loss = any(halves_with_hook(client.halves.values(), hook) for hook in ("task_loss", "penalty"))
+        return self._model.normalises or in_loss
+
+    def _grouped(self, batches: Mapping[int, Batch], exact: bool) -> Iterator[Group]:
+        """Yield groups of batches with as many rows, after filling them unless `exact`."""
         groups: dict[int, list[int]] = {}
-        size = 1 if self._model.normalises else self._training.batch_size
+        size = 1 if exact else self._training.batch_size
         for i, (_, y) in batches.items():
             groups.setdefault(-(-len(y) // size) * size, []).append(i)
         for rows, chosen in sorted(groups.items()):
@@ -175,6 +202,11 @@ def stack(weights: Sequence[Weights]) -> Weights:
     if all(one is weights[0] for one in weights):
         return Weights(*(vector.expand(len(weights), -1).clone() for vector in weights[0].vectors))
     return Weights(*(torch.stack(vectors) for vectors in zip(*(one.vectors for one in weights), strict=True)))
+
+
+def _rows(state: Weights) -> Iterator[Weights]:
+    """Yield each client's weights of those stacked."""
+    return (Weights(*vectors) for vectors in zip(*state.vectors, strict=True))
 
 
 def _own(clients: Sequence[HostedClient]) -> dict[str, Any]:

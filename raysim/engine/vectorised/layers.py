@@ -26,7 +26,9 @@ OTHERS = (
     functional.conv_transpose2d,
     functional.conv_transpose3d,
 )
-DOTS = (torch.dot, torch.Tensor.dot, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+INNER = (torch.dot, torch.Tensor.dot, torch.vdot, torch.Tensor.vdot, torch.inner, torch.Tensor.inner)
+PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.mv, torch.Tensor.mv, *INNER)
+NORMS = (torch.norm, torch.Tensor.norm, torch.linalg.norm, torch.linalg.vector_norm)
 
 
 def key_of_step(key: Tensor, step: int) -> Tensor:
@@ -53,6 +55,12 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     """
     both = torch.zeros_like(a) + torch.zeros_like(b)  # makes both the client's own
     return ((a + both)[None] @ (b + both)[:, None]).view(())
+
+
+def multiply(matrix: Tensor, vector: Tensor) -> Tensor:
+    """Return the product [n] of a matrix [n, m] and a vector [m], as one matrix product per client."""
+    both = torch.zeros_like(matrix) + torch.zeros_like(vector)
+    return ((matrix + both) @ (vector + both[0])[:, None]).flatten()
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, int], pad: tuple[int, int]) -> Tensor:
@@ -95,8 +103,11 @@ class Layers(TorchFunctionMode):
             return _convolve_as_torch(*args, **(kwargs or {}))
         if function is functional.batch_norm:
             return _normalise(*args, **(kwargs or {}))
-        if function in DOTS and len(args) == 2 and args[0].dim() == args[1].dim() == 1:
-            return inner(*args)
+        shape = [part.dim() for part in args if isinstance(part, Tensor)]
+        if function in PRODUCTS and shape in ([1, 1], [2, 1]):
+            return inner(*args) if shape == [1, 1] else multiply(*args)
+        if function in NORMS and shape == [1] and len(args) == 1 and not kwargs:
+            return inner(args[0], args[0]).sqrt()
         if function in OTHERS:
             raise RunError(f"found {getattr(function, '__name__', function)}, allowed: two-dimensional convolutions")
         return function(*args, **(kwargs or {}))
@@ -107,6 +118,8 @@ class Layers(TorchFunctionMode):
         """Set entries to 0, each with probability p, and scale the rest; whole channels if `dimensions` is 2."""
         if not training or p == 0:
             return x
+        if p == 1:
+            return x * 0
         shape = x.shape[:dimensions]
         kept = uniform(self._key, self._calls, prod(shape)) >= p
         self._calls += 1

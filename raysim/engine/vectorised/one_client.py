@@ -14,7 +14,6 @@ from raysim.api.client import Client
 from raysim.api.messages import Broadcast, Delta
 from raysim.api.method import ClientHalf
 from raysim.engine.hosted_client import HostedClient
-from raysim.models.flat import FlatModel
 from raysim.system.errors import RunError
 
 
@@ -36,29 +35,44 @@ class Hidden:
     def _refuse(self, *_: Any) -> NoReturn:
         raise RunError(f"it reads {object.__getattribute__(self, '_what')}, which differs from client to client")
 
-    __getattr__ = __setattr__ = __bool__ = __len__ = __iter__ = __index__ = __float__ = __eq__ = _refuse
+    __getattr__ = __setattr__ = __bool__ = __len__ = __iter__ = __index__ = __float__ = __getitem__ = __eq__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
+    __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __hash__ = None  # type: ignore[assignment]
 
 
+HIDDEN: Any = Hidden("the client's data")
+OF_ONE = ("id", "window", "arrived", "finished", "phases", "round", "share", "steps", "trained", "networks")
+
+
 class OneClient(Client):
-    """A client under vmap, with its model, learning rate, loss and broadcasts.
+    """A client under vmap, with its model, learning rate, loss and broadcasts. All else is hidden.
 
     Args:
-        like: a client of the block; all of the block have its learning rate and round.
+        like: a client of the block; all of the block have its learning rate.
         tensors: this client's tensors, as in `Tensors`.
         broadcasts: what the server has sent.
     """
 
     def __init__(self, like: HostedClient, tensors: Mapping[str, Any], broadcasts: Mapping[str, Broadcast]) -> None:
-        model = copy.copy(like.model)
-        model.parameters, model.buffers, model.integers = (tensors[k] for k in ("parameters", "buffers", "integers"))
-        model.forward = lambda x: FlatModel.call_with(model, x, *model.vectors)
-        hidden: Any = Hidden("the client's data")
-        shared = replace(like.shared, model=model, broadcasts=broadcasts)
-        super().__init__(-1, hidden, hidden, hidden, shared)
-        self.round, self.lr = like.round, like.lr
+        model, hidden = copy.copy(like.model), HIDDEN
+        vectors = [tensors[name] for name in ("parameters", "buffers", "integers")]
+        model.parameters, model.buffers, model.integers = (vector.detach() for vector in vectors)
+        model.forward = lambda x: like.model.call_with(x, *vectors)
+        vars(model).update(module=hidden, _trained=hidden)
+        super().__init__(-1, hidden, hidden, hidden, replace(like.shared, model=model, broadcasts=broadcasts))
+        vars(self).update(dict.fromkeys(OF_ONE, hidden))
+        self.lr = like.lr
         self._received = tensors.get("received")
         self._kept_out = tensors.get("kept_out")
+
+    def record(self, name: str, value: Tensor | float) -> None:
+        """Raise RunError: a hook under vmap keeps nothing."""
+        raise RunError("it records a number")
+
+    def fixed_generator(self, *name: int | str) -> np.random.Generator:
+        """Raise RunError, as `generator`."""
+        raise RunError("it draws random numbers")
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Raise RunError: each client draws its own numbers, so a method that draws trains one client at a time."""
@@ -81,13 +95,11 @@ def stack_halves(clients: Sequence[HostedClient], names: Sequence[str]) -> dict[
     """Return the tensors of the clients' halves, stacked: half -> attribute -> [n, ...]."""
     stacked: dict[str, dict[str, Tensor]] = {}
     for name in names:
-        values = [vars(client.halves[name]) for client in clients]
-        stacked[name] = {
-            key: torch.stack([value[key] for value in values])
-            for key, first in values[0].items()
-            if isinstance(first, Tensor)
-            and all(isinstance(value.get(key), Tensor) and value[key].shape == first.shape for value in values)
-        }
+        stacked[name] = {}
+        for key, values in _attributes(clients, name).items():
+            tensors = [value for value in values if isinstance(value, Tensor)]
+            if len(tensors) == len(values) and len({value.shape for value in tensors}) == 1:
+                stacked[name][key] = torch.stack(tensors)
     return stacked
 
 
@@ -96,13 +108,17 @@ def make_halves(clients: Sequence[HostedClient], names: Sequence[str]) -> dict[s
     halves = {}
     for name in names:
         halves[name] = half = copy.copy(clients[0].halves[name])
-        for key, first in vars(half).items():
-            same = isinstance(first, int | float | str | None) and all(
-                vars(client.halves[name]).get(key) == first for client in clients
-            )
-            if key not in half.transient and not same:
-                setattr(half, key, Hidden(f"{name}.{key}"))
+        for key, values in _attributes(clients, name).items():
+            same = all(isinstance(value, int | float | str | None) and value == values[0] for value in values)
+            setattr(half, key, values[0] if same else Hidden(f"{name}.{key}"))
     return halves
+
+
+def _attributes(clients: Sequence[HostedClient], name: str) -> dict[str, list[Any]]:
+    """Return the attributes of the clients' halves, which some may not have set yet: attribute -> values."""
+    halves = [client.halves[name] for client in clients]
+    keys = {key: None for half in halves for key in vars(half) if key not in half.transient}
+    return {key: [getattr(half, key, None) for half in halves] for key in keys}
 
 
 def with_tensors(half: ClientHalf, tensors: Mapping[str, Tensor]) -> ClientHalf:

@@ -1,11 +1,11 @@
 """Which methods and models train several clients at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from raysim.api.method import INSIDE_THE_LOOP, Method, overrides
+from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Method, overrides
 from raysim.config import Config, load
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.vectorised.block import FEWEST, ClientBlock
@@ -18,6 +18,9 @@ from raysim.system.errors import ConfigError, describe_error
 SIZES_ON_GPU, SIZES_ON_CPU = (2_000_000, 5_000_000), (10_000, 50_000)
 """The most parameters of a model that is faster together, and of one that is not slower; see docs/benchmarks.md."""
 MANY = 8  # clients for which advice is worthwhile
+TRIED_ROWS = (3, 7, 13)  # odd numbers, for which kernels compute the last values of a row in another way
+LARGE = 10**6  # parameters of a model for which a trial takes seconds
+ROUNDS = "rounds differently with other clients in a block, as some activations do"
 NEVER = ("batches", "observe", "train")  # hooks of one client's own loop
 
 
@@ -26,10 +29,15 @@ def hooks_of_one_client(methods: Mapping[str, Method]) -> list[str]:
     found = []
     for name, method in methods.items():
         half = method.Client
-        hooks = (*INSIDE_THE_LOOP, "train") if not half.vectorises else NEVER
-        found += [f"{name}.{hook}" for hook in hooks if overrides(half, hook)]
+        hooks = [hook for hook in (*INSIDE_THE_LOOP, "train") if overrides(half, hook)]
+        found += [f"{name}.{hook}" for hook in hooks if hook in NEVER or not _declares(half, hook)]
         found += [f"{name}.features"] * half.features
     return found
+
+
+def _declares(half: type[ClientHalf], hook: str) -> bool:
+    """Return whether the class that defines a hook says that it runs under vmap; a subclass says it for its hooks."""
+    return bool(vars(next(base for base in half.__mro__ if hook in vars(base))).get("vectorises"))
 
 
 def clients_together(config: Config, methods: Mapping[str, Method]) -> int:
@@ -89,16 +97,36 @@ def _unfit(model: FlatModel) -> str | None:
     if is_task_aware(model.module):
         return "depends on the task, which differs between clients"
     has_ids = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in model.module.modules())
-    x = two_samples(model.module, model.shape, 2 if has_ids else None).expand(FEWEST, -1, *[-1] * len(model.shape))
-    stacked = [vector.expand(FEWEST, -1).clone() for vector in model.vectors]
+    x = two_samples(model.module, model.shape, 2 if has_ids else None)
     modes = [(layer, layer.training) for layer in model.module.modules()]
     try:
         model.module.train()
-        with Layers(torch.zeros((), dtype=torch.int64)), torch.no_grad():
-            torch.vmap(model.call_with)(x, *stacked)
+        for rows in TRIED_ROWS if len(model.parameters) < LARGE else TRIED_ROWS[:1]:
+            found = zip(_try(model, x, rows, (2, 0)), _try(model, x, rows, (0, 1, 2)), strict=True)
+            if not all(torch.equal(pair, three[[2, 0]]) for pair, three in found):
+                return ROUNDS
     except Exception as error:
         return f"cannot compute for several clients at once: {describe_error(error)}"
     finally:
         for layer, mode in modes:
             layer.training = mode
     return None
+
+
+def _try(model: FlatModel, x: Tensor, rows: int, clients: Sequence[int]) -> list[Tensor]:
+    """Return the logits and gradients of a model for some clients, each with its own weights."""
+    draws = torch.Generator().manual_seed(0)
+    scales = torch.rand(FEWEST + 1, 1, generator=draws, dtype=model.dtype).to(model.device)[[*clients]] + 0.5
+    parameters, buffers, integers = (v.expand(len(clients), -1).clone() for v in model.vectors)
+    noise = 4 * torch.randn(rows, *x.shape[1:], generator=draws, dtype=model.dtype).to(x.device)
+    samples = noise if x.is_floating_point() else x.repeat(rows, *[1] * (x.dim() - 1))[:rows]
+    parameters = (parameters * scales).requires_grad_()
+
+    def logits_of(parameters: Tensor, buffers: Tensor, integers: Tensor, key: Tensor) -> Tensor:
+        with Layers(key):
+            return model.call_with(samples, parameters, buffers, integers)
+
+    keys = torch.tensor(clients, device=model.device)
+    logits = torch.vmap(logits_of)(parameters, buffers, integers, keys)
+    (gradient,) = torch.autograd.grad(logits.logsumexp(-1).sum(), parameters)
+    return [logits.detach(), gradient]
