@@ -33,7 +33,11 @@ RUNS = {
         "training.local_steps": 7,
         "training.optimizer": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
     },
-    "masked classes": {"training.logits": "seen", "methods": {"fedprox": {"mu": 0.3}}},
+    "masked classes": {
+        "scenario": {"kind": "class_incremental", "tasks": 2},
+        "training.logits": "seen",
+        "methods": {"fedprox": {"mu": 0.3}},
+    },
     "scaffold": {"methods": {"scaffold": {}}, "participation": {"count": 3}},
     "special": {"methods": {"special": {}}},
     "er": {"methods": {"er": {}}, "memory.capacity": 6},
@@ -77,6 +81,7 @@ def test_the_bits_depend_neither_on_the_block_nor_on_the_hosts(tiny, simulate, n
     if name not in ("BatchNorm and dropout", "convolutions"):  # where dropout draws other numbers
         for key, value in alone.state.items():
             torch.testing.assert_close(together.state[key], value, rtol=1e-3, atol=1e-5)
+        assert [r.loss for r in together.rounds] == pytest.approx([r.loss for r in alone.rounds], rel=1e-4)
     assert [r.bytes_up for r in together.rounds] == [r.bytes_up for r in alone.rounds]
     assert [r.steps for r in together.rounds] == [r.steps for r in alone.rounds]
 
@@ -104,6 +109,56 @@ def test_dropout_drops_with_its_probability_and_keeps_the_mean():
     assert set(once.unique().tolist()) == {0.0, float(torch.tensor(1.0) / 0.7)}
     assert abs(float((once == 0).float().mean()) - 0.3) < 4 * (0.21 / 20_000) ** 0.5
     assert ((channels == 0).float().mean((2, 3)) % 1 == 0).all()
+
+
+class Masked(nn.Sequential):
+    """A column of the weights changes in a step if its input is not dropped."""
+
+    def __init__(self, shape, classes):
+        super().__init__(nn.Dropout(0.5), nn.Linear(shape[0], classes))
+
+
+def test_each_step_and_each_client_drops_others(tiny, simulate):
+    """Of 400 columns a step of one sample changes half, 200 with a deviation of 10, and two steps three quarters."""
+
+    def changed(steps):
+        keys = {"dataset": {"name": "synthetic", "classes": 4, "shape": [400], "train": 20, "test": 4}}
+        keys |= {"model": {"name": f"{__name__}:Masked"}, "training": {"rounds_per_task": 1, "batch_size": 1}}
+        keys |= {"scenario": {"kind": "class_incremental", "tasks": 1}, "clients": {"count": 2}}
+        training = {**keys["training"], "local_steps": steps, "local_epochs": None, "vectorise": 2}
+        config = tiny(**{**keys, "training": training})
+        start = check_model(config, (400,), 4).module[1].weight.detach()
+        return int((simulate(config).state["1.weight"] != start).any(0).sum())
+
+    assert abs(changed(1) - 300) < 40  # either of two clients
+    assert abs(changed(2) - 375) < 25
+
+
+class AskingAgain(Method):
+    """An op that asks for the gradient of one batch twice, between which only dropout differs."""
+
+    replies: ClassVar = {"gap": "mean"}
+
+    class Client(ClientHalf):
+        def compare(self, client, message):
+            batch = client.show(client.arrived[:1])
+            first = yield batch
+            second = yield batch
+            return {"gap": Term((first - second).abs().max())}
+
+    class Server(ServerHalf):
+        gap: float = 0.0
+
+        def conclude(self, server):
+            self.gap = float((yield Request("compare"))["gap"])
+
+        def update(self, server, delta, reply):
+            assert server.round == 1 or self.gap > 0
+            return delta
+
+
+def test_each_request_for_a_gradient_drops_others(tiny, simulate):
+    simulate(config_of(tiny, 2, methods={f"{__name__}:AskingAgain": {}}, model={"name": f"{__name__}:Masked"}))
 
 
 @pytest.mark.parametrize(("stride", "pad", "bias"), [(1, 0, True), ((2, 1), (1, 2), False), (3, 1, True)])
