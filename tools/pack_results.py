@@ -2,7 +2,8 @@
 
 `python tools/pack_results.py DIR` writes DIR.jsonl.gz from the runs below DIR and leaves DIR as it is.
 `python tools/pack_results.py --unpack DIR.jsonl.gz` writes the runs' config.yaml and summary.json, and the sweep's
-sweep.yaml, below DIR. raysim/reports/packed.py has the format. The same runs make the same bytes.
+sweep.yaml, below DIR. raysim/reports/packed.py has the format. The same runs make the same bytes. Trials are packed
+without rounds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.reports.packed import FORMAT, SUFFIX, packed_directory, read_packed
 from raysim.sweeps.cells import SWEEP_FILE
 from raysim.sweeps.directory import read_labels
+from raysim.sweeps.grid import SPLIT
 
 OF_A_ROUND = ("round", "tasks", "so_far", "bytes_up", "bytes_down", "seconds", "virtual_time", "evaluation")
 ADDED = ("bytes_up", "bytes_down", "seconds")  # since the evaluation before
@@ -49,7 +51,8 @@ def _pack_run(run: Path, directory: Path) -> dict[str, object]:
         "config": read_yaml(run / "config.yaml").values,
         "summary": json.loads((run / "summary.json").read_text(encoding="utf-8")),
     }
-    if (run / "rounds.jsonl").is_file():
+    is_trial = run.is_relative_to(directory / SPLIT)  # only its end counts
+    if (run / "rounds.jsonl").is_file() and not is_trial:
         rounds = (run / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
         line["rounds"] = evaluated_rounds([json.loads(text) for text in rounds])
     return line

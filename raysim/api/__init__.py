@@ -48,8 +48,8 @@ Words and shapes:
 from raysim.api.client import Client
 from raysim.api.encoded import Encoded
 from raysim.api.local_optimizer import LocalAdam, LocalOptimizer, LocalSgd
-from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Terms
-from raysim.api.method import ClientHalf, GradientRequests, Method, Need, Plan, ServerHalf
+from raysim.api.messages import Broadcast, Delta, GradientRequests, Reduction, Request, Term, Terms
+from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf
 from raysim.api.server import Server
 from raysim.api.setting import Setting
 from raysim.api.step import Step

@@ -109,19 +109,6 @@ class Client(Stateful):
         objective = self.shared.objective
         return check_loss(objective, objective.loss(self.mask_logits(outputs), y), outputs)
 
-    def gradient_on(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient [P] of the mean loss on a batch at the current model, in training mode.
-
-        The statistics of BatchNorm do not change. Only classes that training admits count.
-        """
-        model = self.model
-        buffers, integers = model.buffers.clone(), model.integers.clone()
-        model.module.train()
-        gradient = model.gradient_of(self.loss(model(x), y))
-        model.buffers.copy_(buffers)
-        model.integers.copy_(integers)
-        return gradient
-
     def mask_logits(self, logits: Tensor) -> Tensor:
         """Return the logits [n, classes], with -inf for the classes that `training.logits` excludes."""
         return logits if self._kept_out is None else logits.masked_fill(self._kept_out, -torch.inf)

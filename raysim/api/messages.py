@@ -1,6 +1,6 @@
 """Messages between the server and its clients: deltas, broadcasts, requests and terms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +47,9 @@ class Term:
 
 
 Terms = Mapping[str, Term]
+GradientRequests = Generator[tuple[Tensor, Tensor], Tensor, Terms]
+"""A generator that yields batches x [n, ...] and y [n], and returns terms. Each `yield` returns the gradient [P] of the
+mean loss on the batch at the client's model."""
 
 
 @dataclass(frozen=True)

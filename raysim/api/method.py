@@ -32,9 +32,6 @@ from raysim.system.state import Stateful, describe_foreign, keeps_itself, state_
 
 Plan = Generator[Request, Mapping[str, Any], None]
 """A generator that yields requests. Each `yield` returns the reduced reply: each term's reduced value, by name."""
-GradientRequests = Generator[tuple[Tensor, Tensor], Tensor, Terms]
-"""A generator that yields batches x [n, ...] and y [n], and returns terms. Each `yield` returns the gradient [P] of the
-mean loss on the batch at the client's model."""
 AnyHalf = TypeVar("AnyHalf", bound="Half")
 Need = Literal[
     "boundaries",
@@ -91,24 +88,19 @@ class Half(Stateful):
 class ClientHalf(Half):
     """The client's side of a method.
 
-    Public functions other than hooks are ops. They return terms or None, or are generators, see `GradientRequests`. A
-    plan requests one with `Request(op)`.
+    Public functions other than hooks are ops, which `Request(op)` asks for: terms, None, or `GradientRequests`.
     """
 
     side: ClassVar = "client"
     features: ClassVar[bool] = False
     """Whether the half reads `step.features`. If so, `Method.head_parts` must return 1 or 2."""
     vectorises: ClassVar[bool] = False
-    """Whether `task_loss`, `penalty` and `gradient` run under torch.vmap: they draw nothing, decide by no value, read
-    no data, keep nothing, and need no `step.number`. `batch` then sees no model. See `training.vectorise`."""
+    """Whether the hooks of this class run under torch.vmap, as "Clients that train together" in the guide explains."""
     local_steps: ClassVar[bool] = False
     """Whether the half's `train` follows `training.local_steps`. If not, that key is refused with the method."""
 
     def receive(self, client: Client) -> None:
-        """Chained: put this client's local parameters into `client.model`, before a phase or an exchange.
-
-        Afterwards, `client.received` holds the result.
-        """
+        """Chained: put the client's parameters into `client.model` before a phase or exchange; see `received`."""
 
     def begin_task(self, client: Client) -> None:
         """Learn from the stages that have just ended. `client.finished` has the positions of their samples.
@@ -159,8 +151,7 @@ class ClientHalf(Half):
     def personalize(self, client: Client, weights: Weights) -> Weights:
         """Chained: return the client's personalized model. `weights` is the client's model after local training.
 
-        Called at the end of every phase if `evaluation.model` is local. The result may share memory with attributes of
-        the half.
+        Called at the end of every phase if `evaluation.model` is local. The result may share memory with the half.
         """
         return weights
 

@@ -115,16 +115,16 @@ def _rules_of_vectorising(config: Config) -> Rules:
     labels = f"null with objective={config.objective.named}; or objective=classification"
     yield together and config.objective.named != "classification", "training.vectorise", labels
     streamed = windows is not None and windows.stream is not None
-    yield together and streamed, "training.vectorise", "null with a stream of your own"
+    yield together and streamed, "training.vectorise", "null with a custom stream"
     yield together and config.heads > 1, "training.vectorise", "null with training.logits=task on new domains"
     own = any(":" in augment.name for augment in config.dataset.augment)
     yield (
         together and own,
         "training.vectorise",
-        "null with an augmentation of your own, which gets single batches",
+        "null with a custom augmentation, which gets single batches",
     )
     own = ":" in training.optimizer.name
-    yield together and own, "training.vectorise", "null with an optimizer of your own, which may compute over clients"
+    yield together and own, "training.vectorise", "null with a custom optimizer, which may compute over clients"
     for key, default in (("precision", "full"), ("keep_optimizer", False), ("lr_scales", {})):
         shown = f"{show(default)} with training.vectorise"
         yield together and getattr(training, key) != default, f"training.{key}", shown

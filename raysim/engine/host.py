@@ -323,7 +323,7 @@ class ClientHost:
         op = Op(self._calls, client, order.op, order.message)
         while op.wanted is not None:
             with client.rng_scope(op.half.name):
-                gradient = client.gradient_on(*op.wanted)
+                gradient = self.model.gradient_on(*op.wanted, client.loss)
             op.answer(gradient)
         self._end_exchange(client, order, reply, op)
 

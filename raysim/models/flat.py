@@ -146,6 +146,15 @@ class FlatModel:
         parts = torch.autograd.grad(loss, self._trained, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
+    def gradient_on(self, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Return the gradient [P] of loss(logits, y) on a batch, in training mode. BatchNorm's statistics stay."""
+        buffers, integers = self.buffers.clone(), self.integers.clone()
+        self.module.train()
+        gradient = self.gradient_of(loss(self(x), y))
+        self.buffers.copy_(buffers)
+        self.integers.copy_(integers)
+        return gradient
+
     @property
     def widths(self) -> dict[str, int]:
         """The number of weights d per output of each linear and convolutional layer, by the weight's name."""

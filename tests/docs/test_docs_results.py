@@ -67,10 +67,8 @@ def measured(file: Path) -> dict[str, set[tuple[str, str, str]]]:
     for (others, protocol, metric, as_it_is), found in values.items():
         if None not in found:
             for _, name in others:
-                scale, digits = (1, ".3f") if as_it_is else (100, ".1f")
-                # a mean of 41.15 is rounded in either direction, by where it is scaled
-                for figure in (shown(found, scale, digits), shown([scale * value for value in found], 1, digits)):
-                    figures[name].add((figure, metric, protocol))
+                scaled = found if as_it_is else [100 * value for value in found]  # as the tables scale
+                figures[name].add((shown(scaled, 1, ".3f" if as_it_is else ".1f"), metric, protocol))
     for (others, cost, _), found in costs.items():
         for _, name in others:
             figures[name].add((format(fmean(found), ".1f"), cost, ""))

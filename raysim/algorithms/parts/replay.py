@@ -30,4 +30,4 @@ def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
     """
     x, y = to_batch(client, entries)
     with client.rng_scope(purpose):
-        return client.gradient_on(x, y)
+        return client.model.gradient_on(x, y, client.loss)

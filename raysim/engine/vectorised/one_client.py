@@ -37,8 +37,7 @@ class Hidden:
 
     __getattr__ = __setattr__ = __bool__ = __len__ = __iter__ = __index__ = __float__ = __getitem__ = __eq__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
-    __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
-    __hash__ = None  # type: ignore[assignment]
+    __neg__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _refuse
 
 
 HIDDEN: Any = Hidden("the client's data")
