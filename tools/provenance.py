@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from raysim.reports.reading import FinishedRun, find_runs
+from raysim.records.result import Result
+from raysim.reports.packed import SUFFIX, read_packed
 
 ROOT = Path(__file__).parents[1]
 MARK = re.compile(r"<!-- (results/[^\n]*?) -->")
@@ -32,18 +33,19 @@ def render_provenance(page: str) -> str:
 
 
 def _cells(sweep: str) -> Iterator[str]:
-    runs = find_runs([ROOT / "results" / sweep], [])
+    packed = read_packed(ROOT / "results" / f"{sweep}{SUFFIX}")
+    runs = [run.summary for run in packed.runs if run.summary.status == "done"]
     yield f"`{sweep}`"
     yield str(len(runs))
-    yield _join(str(seed) for seed in sorted({run.summary.seed for run in runs}))
+    yield _join(str(seed) for seed in sorted({run.seed for run in runs}))
     yield _join(sorted({_version(run, "git", 8) for run in runs}))
     yield _join(sorted({_version(run, "torch").partition("+")[0] for run in runs}))
     yield _join(sorted({_version(run, "ray") for run in runs}))
-    yield f"{sum(run.summary.seconds for run in runs) / 3600:.1f}"
+    yield f"{sum(run.seconds for run in runs) / 3600:.1f}"
 
 
-def _version(run: FinishedRun, of: str, letters: int | None = None) -> str:
-    found = run.summary.versions.get(of)
+def _version(run: Result, of: str, letters: int | None = None) -> str:
+    found = run.versions.get(of)
     return str(found)[:letters] if found else "not recorded"
 
 

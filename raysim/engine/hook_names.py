@@ -41,15 +41,18 @@ def describe_unused(methods: Mapping[str, Method]) -> list[str]:
 
 def _unused(method: Method) -> Iterator[tuple[type[Half], FunctionType]]:
     """Yield the public functions of user-defined halves that are neither hooks nor mentioned in the method's code."""
-    classes = {*type(method).__mro__, *method.Client.__mro__, *method.Server.__mro__}
-    used = set().union(*(_names_used(sys.modules.get(name)) for name in {kind.__module__ for kind in classes}))
-    for half, base in ((method.Client, ClientHalf), (method.Server, ServerHalf)):
-        for owner in half.__mro__:
-            if issubclass(owner, Half) and is_own(owner):
-                for name, function in vars(owner).items():
-                    plain = isinstance(function, FunctionType) and not name.startswith("_")
-                    if plain and not hasattr(base, name) and name not in used:
-                        yield half, function
+    found = [
+        (half, name, function)
+        for half, base in ((method.Client, ClientHalf), (method.Server, ServerHalf))
+        for owner in half.__mro__
+        if issubclass(owner, Half) and is_own(owner)
+        for name, function in vars(owner).items()
+        if isinstance(function, FunctionType) and not name.startswith("_") and not hasattr(base, name)
+    ]
+    if found:  # to read the code of modules takes a while
+        classes = {*type(method).__mro__, *method.Client.__mro__, *method.Server.__mro__}
+        used = set().union(*(_names_used(sys.modules.get(name)) for name in {kind.__module__ for kind in classes}))
+        yield from ((half, function) for half, name, function in found if name not in used)
 
 
 def _names_used(module: ModuleType | None) -> set[str]:

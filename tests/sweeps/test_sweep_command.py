@@ -145,11 +145,9 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_the_sweeps_that_come_with_raysim_are_valid_without_their_data(path: Path, capsys: Captured) -> None:
-    assert main(["sweep", str(path), "--list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_sweeps_that_come_with_raysim_are_valid_without_their_data(path: Path) -> None:
+    lines = list_runs(plan_sweep(path, (), None))
     said = re.search(r"(\d+) runs of ", path.read_text())
     assert said
     assert len(lines) == int(said[1])
-    assert list_runs(plan_sweep(path, (), None)) == lines
     assert not Path("runs").exists()
