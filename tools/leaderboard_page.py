@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import cast
 
 from provenance import render_provenance
+from rank_agreement import agreement
 
 from raysim.config.yaml_text import read_yaml
 from raysim.evaluation.metrics import protocol_label
@@ -26,6 +27,7 @@ from raysim.sweeps.grid import expand_sweep
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "leaderboard.md", "results/leaderboard"
 EARLIER = "results/leaderboard_fixed_rate"  # one learning rate for all, before the search
+UNTUNED = {"usps-split": "results/leaderboard_usps_split"}  # with the choices of mnist-split
 SWEEP = ROOT / "configs" / "sweeps" / "leaderboard.yaml"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
 SHOWN = (
@@ -206,6 +208,17 @@ def render_moves(rankings: Sequence[Ranking], earlier: Sequence[Ranking]) -> str
     return "\n".join(lines)
 
 
+def render_agreement(rankings: Mapping[str, Ranking]) -> str:
+    """Return the table of Spearman's rank correlations of each setting with those before it, by title."""
+    titles = [*rankings]
+    lines = [*_head("setting", *titles[:-1])]
+    for place, title in enumerate(titles[1:], start=1):
+        found = [agreement(rankings[title], rankings[other]) for other in titles[:place]]
+        shown = [f"{one.rho:.2f} ({one.low:.2f} to {one.high:.2f})" for one in found]
+        lines.append(_line(title, *shown, *[NOTHING] * (len(titles) - 1 - place)))
+    return "\n".join(lines)
+
+
 def _place(ranking: Ranking, name: str, among: Sequence[str]) -> int:
     """Return a method's place among some methods."""
     return 1 + sum(ranking.ranks[other] < ranking.ranks[name] for other in among)
@@ -219,14 +232,17 @@ def insert_tables(page: str, tables: str) -> str:
 def render_page() -> str:
     """Return the page with its tables as they are now."""
     found, earlier = (read_rankings(ROOT / results) for results in (RESULTS, EARLIER))
+    untuned = {title: read_rankings(ROOT / results)[0] for title, results in UNTUNED.items()}
     parts = (
         render_tables(found, RESULTS),
+        "### Agreement of settings",
+        render_agreement({one.setting.title: one for one in found} | untuned),
         "### What was tried",
         render_search(found, SWEEP),
         "### What moved",
         render_moves(found, earlier),
         "### Provenance",
-        render_provenance(f"<!-- {RESULTS} --><!-- {EARLIER} -->"),
+        render_provenance("".join(f"<!-- {sweep} -->" for sweep in (RESULTS, EARLIER, *UNTUNED.values()))),
     )
     return insert_tables(PAGE.read_text(encoding="utf-8"), "\n\n".join(parts))
 
