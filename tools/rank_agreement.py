@@ -40,7 +40,8 @@ def _centered_ranks(values: Array) -> Array:
     """Return the ranks of values in each row, minus their mean. Equal values share the mean of their places."""
     below = (values[..., None, :] < values[..., :, None]).sum(-1)
     above = (values[..., None, :] > values[..., :, None]).sum(-1)
-    return (below - above) / 2
+    ranks: Array = (below - above) / 2
+    return ranks
 
 
 def agreement(one: Ranking, other: Ranking) -> Agreement:
