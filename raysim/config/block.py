@@ -90,7 +90,8 @@ def assume(key: str, choice: str) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: choice, **value} if isinstance(value, dict) else value)
 
 
-def keys_in(block: type[BaseModel]) -> dict[str, str]:
+@functools.cache
+def keys_in(block: type[BaseModel]) -> Mapping[str, str]:
     """Return the field names of a block by their YAML keys."""
     return {field.alias or name: name for name, field in block.model_fields.items()}
 

@@ -16,6 +16,7 @@ REQUIRED = "this key is required and missing"
 Keys = tuple[str | int, ...]
 
 DEEPEST = 50  # blocks within blocks; far more than the schema has
+PLAIN = frozenset([str, bool, int, float, type(None)])  # subclasses are no plain values
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ def dotted(keys: Keys) -> str:
 
 def to_plain(value: object, keys: Keys = ()) -> object:
     """Return a Python value in the types of YAML: dicts, lists, strings, numbers, booleans and None."""
+    if type(value) in PLAIN:
+        return value
     if len(keys) > DEEPEST:
         raise ConfigError(f"{dotted(keys[:3])}: found blocks nested more than {DEEPEST} deep")
     if isinstance(value, BaseModel):
