@@ -6,8 +6,9 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import cast
 
 from provenance import render_provenance
@@ -37,6 +38,7 @@ SHOWN = (
 )
 
 
+@cache
 def read_rankings(directory: Path) -> list[Ranking]:
     """Return the rankings of a sweep's settings, by their titles."""
     left_out: list[str] = []
@@ -120,11 +122,10 @@ def _rank_of(ranking: Ranking, group: MethodGroup, protocol: str) -> tuple[str, 
 
 
 def _show(quantity: Quantity, group: MethodGroup, protocol: str) -> str:
-    """Return the mean over seeds, and the deviation of what was learned."""
-    found = quantity.average_group(group, protocol)
-    if found is not None and quantity.block is None:
-        return quantity.show(found.mean)
-    return quantity.show_mean(found)
+    """Return the mean and deviation over seeds of what was learned, and the median of the time, which outliers spoil."""
+    if quantity.block is None:
+        return quantity.show(median(quantity.by_seed(group, protocol).values()))
+    return quantity.show_mean(quantity.average_group(group, protocol))
 
 
 def _show_cost(cost: RunCost, group: MethodGroup) -> str:

@@ -19,18 +19,32 @@ from raysim.reports.ranks import Ranking
 ROOT = Path(__file__).parents[1]
 PAGE, RANKED = ROOT / "docs" / "choose.md", ROOT / "results" / "leaderboard"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
-KINDS = {"new domains": "rotated", "new classes": "split"}  # by kind of stream: how its settings' names end
+KINDS = {"new domains": "rotated", "new classes": "split", "frozen features": "features"}
+"""By kind of setting, how their names end."""
 BEST = 3  # methods that a question lists
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A row's mean ranks in the leaderboard's settings of a kind: of its groups, and its own.
+
+    Attributes:
+        row: its name if the method has several rows, else empty.
+    """
+
+    shared: float
+    own: float
+    row: str
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A method, and its mean rank in the leaderboard's settings of each kind, if it is ranked in all of them."""
+    """A method, and the place of its best row by kind of setting, if a row is ranked in all settings of the kind."""
 
     name: str
     method: Method
     needs: frozenset[Need]
-    ranks: Mapping[str, float]
+    places: Mapping[str, Place]
 
     @property
     def stores_samples(self) -> bool:
@@ -39,8 +53,11 @@ class Choice:
 
     @property
     def boundaries(self) -> str:
-        """Who must know when a task ends."""
-        return "server" if "server_boundaries" in self.needs else "clients" if "boundaries" in self.needs else "none"
+        """Who must know when a task ends. Some memories are filled then."""
+        if "server_boundaries" in self.needs:
+            return "server"
+        fills = () if self.method.memory is None else self.method.memory.fills
+        return "clients" if "boundaries" in self.needs or fills == ("boundary",) else "none"
 
 
 QUESTIONS: Mapping[str, Callable[[Choice], bool]] = {
@@ -65,52 +82,68 @@ def read_choices() -> list[Choice]:
     for name in table("method"):
         method = resolve("method", name)()
         if name not in ("joint", "fixed"):
-            choices.append(Choice(name, method, needs_of(method), _ranks(name, rankings)))
+            choices.append(Choice(name, method, needs_of(method), _places([name], rankings)))
     return choices
 
 
-def _ranks(name: str, rankings: Sequence[Ranking]) -> dict[str, float]:
-    """Return a method's mean rank by kind of stream: that of its best row, as DER++ is a row of der."""
+def _places(methods: Sequence[str], rankings: Sequence[Ranking]) -> dict[str, Place]:
+    """Return the places of the best of the rows with these methods, by kind of setting."""
     found = {}
     for kind, ending in KINDS.items():
         of_kind = [ranking for ranking in rankings if ranking.setting.title.endswith(ending)]
-        by_setting = [
-            [
-                ranking.shared_ranks[group.name]
-                for group in ranking.groups
-                if [*group.methods] == [name] and group.name in ranking.ranks
-            ]
-            for ranking in of_kind
+        rows = {group.name for one in of_kind for group in one.groups if [*group.methods] == [*methods]}
+        places = [
+            Place(
+                fmean(one.shared_ranks[row] for one in of_kind),
+                fmean(one.ranks[row] for one in of_kind),
+                row if len(rows) > 1 else "",
+            )
+            for row in rows
+            if all(row in one.ranks for one in of_kind)
         ]
-        if all(by_setting):
-            found[kind] = fmean(map(min, by_setting))
+        if places:
+            found[kind] = min(places)
     return found
 
 
 def render_tables() -> str:
     """Return the two tables."""
     choices = read_choices()
-    return "\n".join([*_questions(choices), "", "## All methods", "", *_methods(choices)])
+    plain = _places([], read_rankings(RANKED))
+    return "\n".join([*_questions(choices, plain), "", "## All methods", "", *_methods(choices)])
 
 
-def _questions(choices: Sequence[Choice]) -> Iterator[str]:
-    yield "| if | new domains | new classes |"
-    yield "|---|---|---|"
+def _questions(choices: Sequence[Choice], plain: Mapping[str, Place]) -> Iterator[str]:
+    """Yield the lines of the table of questions, given FedAvg's places."""
+    yield f"| if | {' | '.join(KINDS)} |"
+    yield "|---" * (1 + len(KINDS)) + "|"
     for question, fits in QUESTIONS.items():
         cells = []
         for kind in KINDS:
-            ranked = sorted((c.ranks[kind], c.name) for c in choices if fits(c) and kind in c.ranks)
-            cells.append(", ".join(f"[`{name}`](methods/{name}.md)" for _, name in ranked[:BEST]))
+            ahead = [c for c in choices if fits(c) and kind in c.places and c.places[kind].shared < plain[kind].shared]
+            ahead.sort(key=lambda choice: choice.places[kind])
+            cells.append(", ".join(_link(choice, kind) for choice in ahead[:BEST]) or "none is ahead of FedAvg")
         yield f"| {question} | {' | '.join(cells)} |"
+
+
+def _link(choice: Choice, kind: str) -> str:
+    """Return the link to a method's page, with the name of its row if the method has several."""
+    row = choice.places[kind].row
+    return f"[`{choice.name}`](methods/{choice.name}.md)" + f" ({row})" * bool(row)
 
 
 def _methods(choices: Sequence[Choice]) -> Iterator[str]:
     heads = ["method", "stores samples", "must know task ends", "waits for all clients", "sends in addition"]
-    heads += ["optimizer", "rank, new domains", "rank, new classes"]
+    heads += ["optimizer", *(f"rank, {kind}" for kind in KINDS)]
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
-    for choice in sorted(choices, key=lambda choice: (fmean(choice.ranks.values() or [len(choices)]), choice.name)):
+    for choice in sorted(choices, key=lambda choice: (_mean_rank(choice, len(choices)), choice.name)):
         yield "| " + " | ".join(_cells(choice)) + " |"
+
+
+def _mean_rank(choice: Choice, last: int) -> float:
+    """Return the mean of a method's ranks, or `last` if it has none."""
+    return fmean([place.shared for place in choice.places.values()] or [last])
 
 
 def _cells(choice: Choice) -> Iterator[str]:
@@ -121,7 +154,7 @@ def _cells(choice: Choice) -> Iterator[str]:
     yield ", ".join(term.replace("_", " ") for term in choice.method.replies) or "nothing"
     yield "SGD" if choice.needs & {"plain_sgd", "undecayed_sgd"} else "any"
     for kind in KINDS:
-        yield f"{choice.ranks[kind]:.1f}" if kind in choice.ranks else "–"
+        yield f"{choice.places[kind].shared:.1f}" if kind in choice.places else "–"
 
 
 def insert_tables(page: str) -> str:

@@ -84,16 +84,19 @@ class Ranking:
     def tiers(self) -> Mapping[str, int]:
         """By name: the tier of every ranked group, from 1.
 
-        A tier has the best of the groups that are left, and those that are not significantly worse than it. The test
-        is a paired t-test over the seeds, with Holm's correction over all that are left.
+        A tier begins with the best of the groups that are left. In the order of their means, it ends before the first
+        that is significantly worse. The test is a paired t-test over the seeds, with Holm's correction over all that
+        are left.
         """
-        left, found = [*self.ranked], dict[str, int]()
+        sign = -1 if self.quantity.higher_is_better else 1
+        left, found = sorted(self.ranked, key=lambda group: sign * self.value(group)), dict[str, int]()
         while left:
             columns = [self.quantity.by_seed(group, self.protocol) for group in left]
             marks = mark_column(columns, self.quantity.higher_is_better, self.quantity.digits)
+            size = next((place for place, mark in enumerate(marks) if mark.worse), len(left))
             tier = max(found.values(), default=0) + 1
-            found |= {group.name: tier for group, mark in zip(left, marks, strict=True) if not mark.worse}
-            left = [group for group, mark in zip(left, marks, strict=True) if mark.worse]
+            found |= {group.name: tier for group in left[:size]}
+            left = left[size:]
         return found
 
     @cached_property

@@ -129,6 +129,21 @@ def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_ex
     assert marks == ["ER", "FedAvg", "FedProx"]
 
 
+def test_a_noisy_method_is_in_no_better_group_than_one_with_a_better_mean(tmp_path: Path) -> None:
+    """FedAvg is behind ER by 1 point with each seed, which is significant. SCAFFOLD is behind ER by -10, 5 and 25 points: t
+    is 6.7 / (17.6 / sqrt 3) = 0.66, which is not. But its mean is below that of FedAvg, which ends the first group. It is
+    behind FedAvg by -11, 4 and 24: t is 0.56.
+    """
+    rows: Mapping[str, Row] = {
+        "a/SCAFFOLD": ("a", "SCAFFOLD", {"methods": {"scaffold": {}}}, {0: 1.0, 1: 0.85, 2: 0.65}, "domain_il"),
+        "a/FedAvg": ("a", "FedAvg", {}, {0: 0.89, 1: 0.89, 2: 0.89}, "domain_il"),
+        "a/ER": ("a", "ER", ER, {0: 0.9, 1: 0.9, 2: 0.9}, "domain_il"),
+    }
+    make_board(tmp_path, rows)
+    (found,) = read_rankings(tmp_path)
+    assert found.tiers == {"ER": 1, "FedAvg": 2, "SCAFFOLD": 2}
+
+
 def test_the_overview_has_methods_by_settings_in_the_sweep_s_order(results: Path) -> None:
     """Without tuned values in the names. DER is the best of a: bounds are not compared; its one seed has no rank."""
     table = overview(results)
