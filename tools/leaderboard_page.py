@@ -122,7 +122,7 @@ def _rank_of(ranking: Ranking, group: MethodGroup, protocol: str) -> tuple[str, 
 
 
 def _show(quantity: Quantity, group: MethodGroup, protocol: str) -> str:
-    """Return the mean and deviation over seeds of what was learned, and the median of the time, which outliers spoil."""
+    """Return the mean and deviation of what was learned; of the time the median, as a machine may have been busy."""
     if quantity.block is None:
         return quantity.show(median(quantity.by_seed(group, protocol).values()))
     return quantity.show_mean(quantity.average_group(group, protocol))

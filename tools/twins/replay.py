@@ -1,4 +1,4 @@
-"""ER, A-GEM, DER and DER++, with memories that hold all samples so far and are drawn whole."""
+"""ER, A-GEM, Fed-A-GEM, DER and DER++, with memories that hold all samples so far and are drawn whole."""
 
 from __future__ import annotations
 
@@ -61,6 +61,26 @@ def a_gem(p: Problem) -> Tensor:
         return g - (g @ r) / (r @ r) * r if g @ r < 0 else g
 
     return replayed(p, gradient)
+
+
+def fed_a_gem(p: Problem) -> Tensor:
+    """Fed-A-GEM (Dai et al., TMLR 2024, algorithm 1): as A-GEM, with r the mean of the memories' gradients at w."""
+    w, r = p.start, torch.zeros_like(p.start)
+    so_far: dict[int, list[int]] = {}  # the tasks of the samples in a client's memory
+    for one in p.rounds():
+        ends = []
+        for k in one.cohort:
+            x, y = p.samples(k, one.task)
+            v = w
+            for batch in p.orders(k, len(y)):
+                g = slope(plain_loss, v, x[batch], y[batch])
+                v = v - LR * (g - (g @ r) / (r @ r) * r if g @ r < 0 else g)
+            ends.append(v)
+            so_far[k] = so_far.get(k, []) + [one.task] * (one.task not in so_far.get(k, []))
+        w = mean(ends)
+        held = {k: zip(*(p.samples(k, task) for task in so_far[k]), strict=True) for k in one.cohort}
+        r = mean([slope(plain_loss, w, *map(torch.cat, of)) for of in held.values()])
+    return w
 
 
 def der(p: Problem, alpha: float, beta: float) -> Tensor:

@@ -30,7 +30,11 @@ from twins.prompts import (
     l2p,
     l2p_averaged,
 )
-from twins.replay import a_gem, der, er
+from twins.rates import c_flag, nccl
+from twins.re_fed import CAPACITY as CACHED
+from twins.re_fed import re_fed
+from twins.replay import a_gem, der, er, fed_a_gem
+from twins.special import special, special_c
 from twins.subspaces import fot, gpm
 from twins.teachers import cfed, flwf, lwf
 
@@ -145,6 +149,18 @@ LOW_RANK = {**PARTIAL, **ADAPTERS}
 UNLABELLED = {"dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [8], "train": 40, "test": 6}}
 
 TWINS = (
+    Twin("Fed-A-GEM", {"fed_a_gem": {"sample_size": 1000}}, fed_a_gem, changes={**DOMAINS, **PARTIAL, **WHOLE}),
+    Twin("SPECIAL", {"special": {"lam": 0.4}}, special, {"lam": 0.4}, {**DOMAINS, **PARTIAL}),
+    Twin("SPECIAL-C", {"special_c": {"lam": 0.4}}, special_c, {"lam": 0.4}, {**DOMAINS, **PARTIAL}),
+    Twin(
+        "Re-Fed",
+        {"re_fed": {"lam": 0.6, "epochs": 3}},
+        re_fed,
+        {"lam": 0.6, "epochs": 3},
+        {"memory.capacity": CACHED},
+    ),
+    Twin("C-FLAG", {"c_flag": {"sample_size": 1000}}, c_flag, {"smoothness": 5.0}, {**DOMAINS, **WHOLE}),
+    Twin("NCCL", {"nccl": {"sample_size": 1000}}, nccl, {"smoothness": 5.0}, WHOLE),
     Twin("FedProx", {"fedprox": {"mu": 0.5}}, fedprox, {"mu": 0.5}, PARTIAL),
     Twin("SCAFFOLD", {"scaffold": {"global_rate": 0.7}}, scaffold, {"global_rate": 0.7}, PARTIAL),
     Twin("EWC", {"ewc": {"strength": 3.0, "decay": 0.7}}, ewc, {"strength": 3.0, "decay": 0.7}, DOMAINS),
