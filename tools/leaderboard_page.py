@@ -17,10 +17,12 @@ from rank_agreement import agreement
 from raysim.config.yaml_text import read_yaml
 from raysim.evaluation.metrics import protocol_label
 from raysim.reports.costs import BYTES, STEPS, RunCost
+from raysim.reports.families import adjust_family
 from raysim.reports.grouping import MethodGroup, group_runs
 from raysim.reports.naming import show_bare
 from raysim.reports.ranks import Interval, Ranking, list_remarks, mean_ranks
 from raysim.reports.reading import find_runs
+from raysim.reports.statistics import PairedDifference, compare_pairs
 from raysim.reports.tables import ACCURACY, FORGETTING, NOTHING, Quantity
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.grid import expand_sweep
@@ -28,6 +30,7 @@ from raysim.sweeps.grid import expand_sweep
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "leaderboard.md", "results/leaderboard"
 EARLIER = "results/leaderboard_fixed_rate"  # one learning rate for all, before the search
+PLAIN = "FedAvg"  # with which the others are compared
 UNTUNED = {"usps-split": "results/leaderboard_usps_split"}  # with the choices of mnist-split
 SWEEP = ROOT / "configs" / "sweeps" / "leaderboard.yaml"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
@@ -144,6 +147,29 @@ def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def render_gains(rankings: Sequence[Ranking]) -> str:
+    """Return the table of the methods' differences from FedAvg; those that are significant are bold."""
+    gains = [_gains(ranking) for ranking in rankings]
+    names = dict.fromkeys(name for by_name in gains for name in by_name)
+    lines = [*_head("method", *(ranking.setting.title for ranking in rankings))]
+    lines += [_line(name, *(by_name.get(name, NOTHING) for by_name in gains)) for name in names]
+    return "\n".join(lines)
+
+
+def _gains(ranking: Ranking) -> dict[str, str]:
+    """Return by name each ranked method's difference from FedAvg with its interval. All of them are a family."""
+    values = {group.name: ranking.quantity.by_seed(group, ranking.protocol) for group in ranking.ranked}
+    plain = values.pop(PLAIN)
+    found = adjust_family([compare_pairs(plain, of_method) for of_method in values.values()])
+    return {name: _show_gain(one) for name, one in zip(values, found, strict=True) if one is not None}
+
+
+def _show_gain(found: PairedDifference) -> str:
+    mean, low, high = (round(found.mean + side * (found.half or 0.0), 1) + 0.0 for side in (0, -1, 1))  # no -0.0
+    shown = f"{mean:.1f} ({low:.1f} to {high:.1f})"
+    return f"**{shown}**" if found.significant else shown
+
+
 def render_search(rankings: Sequence[Ranking], sweep: Path) -> str:
     """Return the table of what was tried and chosen, from the sweep's file; chosen values at an end have a star."""
     document = read_yaml(sweep).values
@@ -236,6 +262,8 @@ def render_page() -> str:
     untuned = {title: read_rankings(ROOT / results)[0] for title, results in UNTUNED.items()}
     parts = (
         render_tables(found, RESULTS),
+        "### Differences from FedAvg",
+        render_gains(found),
         "### Agreement of settings",
         render_agreement({one.setting.title: one for one in found} | untuned),
         "### What was tried",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from leaderboard_page import CLOSES, OPENS, insert_tables, read_rankings, render_search, render_tables
+from leaderboard_page import CLOSES, OPENS, insert_tables, read_rankings, render_gains, render_search, render_tables
 from made_runs import make_run
 
 from raysim.config.yaml_text import to_yaml
@@ -129,10 +129,29 @@ def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_ex
     assert marks == ["ER", "FedAvg", "FedProx"]
 
 
+def test_gains_are_paired_with_fedavg_and_bold_if_significant(tmp_path: Path) -> None:
+    """ER is ahead by 10, 11 and 12 points: 11 ± 4.303 / sqrt 3 alone, with t(2, 0.975) = 4.303. In b FedProx is ahead
+    by 1, -2 and 1 points: the standard deviation is 1.732, and the interval 0 ± 4.303.
+    """
+    rows: Mapping[str, Row] = {
+        "a/ER": ("a", "ER", ER, {0: 0.9, 1: 0.9, 2: 0.9}, "domain_il"),
+        "a/FedAvg": ("a", "FedAvg", {}, {0: 0.8, 1: 0.79, 2: 0.78}, "domain_il"),
+        "b/FedAvg": ("b", "FedAvg", {}, {0: 0.5, 1: 0.5, 2: 0.5}, "domain_il"),
+        "b/FedProx": ("b", "FedProx", PROX, {0: 0.51, 1: 0.48, 2: 0.51}, "domain_il"),
+    }
+    make_board(tmp_path, rows)
+    assert render_gains(read_rankings(tmp_path)).splitlines() == [
+        "| method | a | b |",
+        "|---|---|---|",
+        "| ER | **11.0 (8.5 to 13.5)** | - |",
+        "| FedProx | - | 0.0 (-4.3 to 4.3) |",
+    ]
+
+
 def test_a_noisy_method_is_in_no_better_group_than_one_with_a_better_mean(tmp_path: Path) -> None:
-    """FedAvg is behind ER by 1 point with each seed, which is significant. SCAFFOLD is behind ER by -10, 5 and 25 points: t
-    is 6.7 / (17.6 / sqrt 3) = 0.66, which is not. But its mean is below that of FedAvg, which ends the first group. It is
-    behind FedAvg by -11, 4 and 24: t is 0.56.
+    """FedAvg is behind ER by 1 point with each seed, which is significant. SCAFFOLD is behind ER by -10, 5 and 25 points:
+    t is 6.7 / (17.6 / sqrt 3) = 0.66, which is not. But its mean is below that of FedAvg, which ends the first group. It
+    is behind FedAvg by -11, 4 and 24: t is 0.56.
     """
     rows: Mapping[str, Row] = {
         "a/SCAFFOLD": ("a", "SCAFFOLD", {"methods": {"scaffold": {}}}, {0: 1.0, 1: 0.85, 2: 0.65}, "domain_il"),
