@@ -149,9 +149,9 @@ def test_gains_are_paired_with_fedavg_and_bold_if_significant(tmp_path: Path) ->
 
 
 def test_a_noisy_method_is_in_no_better_group_than_one_with_a_better_mean(tmp_path: Path) -> None:
-    """FedAvg is behind ER by 1 point with each seed, which is significant. SCAFFOLD is behind ER by -10, 5 and 25 points:
-    t is 6.7 / (17.6 / sqrt 3) = 0.66, which is not. But its mean is below that of FedAvg, which ends the first group. It
-    is behind FedAvg by -11, 4 and 24: t is 0.56.
+    """FedAvg is behind ER by 1 point with each seed, which is significant. SCAFFOLD is behind ER by -10, 5 and 25
+    points: t is 6.7 / (17.6 / sqrt 3) = 0.66, which is not. But its mean is below that of FedAvg, which ends the
+    first group. It is behind FedAvg by -11, 4 and 24: t is 0.56.
     """
     rows: Mapping[str, Row] = {
         "a/SCAFFOLD": ("a", "SCAFFOLD", {"methods": {"scaffold": {}}}, {0: 1.0, 1: 0.85, 2: 0.65}, "domain_il"),
