@@ -25,7 +25,7 @@ from raysim.reports.tables import (
 Interval = tuple[float, float]
 
 RANKED = "Ranks are of methods with all seeds, without bounds. Their intervals are of a bootstrap over seeds."
-GROUPED = "Methods that do not differ significantly from the best of their group share the mean of its ranks."
+GROUPED = "Methods of a group share the mean of its ranks. A group ends before the first that is significantly worse."
 MEAN_RANK = "mean rank"
 MANY = 12  # methods that a sweep's order would not help to find
 FEWEST = 3  # methods that are worth a rank
