@@ -1,4 +1,4 @@
-"""NCCL and C-FLAG: rates on new data and on memories, which hold all samples of earlier tasks and are drawn whole."""
+"""NCCL, C-FLAG and FedTrack: rates on new data and on memories, which hold all earlier samples and are drawn whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from raysim.system.seeding import generator
-from twins.problem import LR, Problem, mean, plain_loss, slope
+from twins.problem import LR, Problem, Round, mean, plain_loss, slope
 
 
 def earlier_samples(p: Problem, client: int, task: int) -> tuple[Tensor, Tensor]:
@@ -49,31 +49,46 @@ def c_flag(p: Problem, smoothness: float) -> Tensor:
     """C-FLAG (Keshri et al., AISTATS 2025, algorithm 1 and eq. 4, 5): delayed gradients, and one step on memories."""
     w = p.start
     for r in p.rounds():
-        parts = {k: components(p, k, r.task) for k in r.cohort}
-        own = {k: total([slope(plain_loss, w, x, y) for x, y in of], of) for k, of in parts.items()}
-        of_all = mean([*own.values()])
-        f = mean([slope(plain_loss, w, *earlier_samples(p, k, r.task)) for k in r.cohort]) if r.task else None
-        changes = []
-        for k, of in parts.items():
-            p.trained[k] += 1
-            table = [slope(plain_loss, w, x, y) for x, y in of]
-            steps = (p.config.training.local_epochs or 0) * len(of)
-            chosen, y_k, a = p.draws(k, "batches").integers(len(of), size=steps), w, torch.zeros_like(w)
-            for step in range(steps):
-                if step:  # the component that was drawn for the step before
-                    place = int(chosen[step - 1])
-                    table[place] = slope(plain_loss, y_k, *of[place])
-                s = total(table, of)
-                a, y_k = a + s, y_k - LR * (of_all - own[k] + s)
-            change = LR * (steps * (of_all - own[k]) + a)
-            if f is not None:
+        found = tracked(p, r, w)
+        changes = [LR * (corrections + a) for corrections, a in found]
+        if r.task:
+            f = mean([slope(plain_loss, w, *earlier_samples(p, k, r.task)) for k in r.cohort])
+            changes = []
+            for corrections, a in found:
                 # N p_i = 1, as all clients have the same share
                 of_f, of_a = adapted(float(f @ a), float(f @ f), float(a @ a), smoothness)
-                of_f, of_a = min(of_f, 2 / smoothness), max(of_a, 1e-4)
-                change = of_f * f + of_a * (steps * (of_all - own[k]) + a)
-            changes.append(change)
+                changes.append(min(of_f, 2 / smoothness) * f + max(of_a, 1e-4) * (corrections + a))
         w = w - mean(changes)
     return w
+
+
+def fedtrack(p: Problem) -> Tensor:
+    """FedTrack (Mitra et al., CDC 2021): the steps of C-FLAG, without memories."""
+    w = p.start
+    for r in p.rounds():
+        w = w - mean([LR * (corrections + a) for corrections, a in tracked(p, r, w)])
+    return w
+
+
+def tracked(p: Problem, r: Round, w: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return for each client the sums of its E corrections G - G_i and of its estimates S of the local gradient."""
+    parts = {k: components(p, k, r.task) for k in r.cohort}
+    own = {k: total([slope(plain_loss, w, x, y) for x, y in of], of) for k, of in parts.items()}
+    of_all = mean([*own.values()])
+    found = []
+    for k, of in parts.items():
+        p.trained[k] += 1
+        table = [slope(plain_loss, w, x, y) for x, y in of]
+        steps = (p.config.training.local_epochs or 0) * len(of)
+        chosen, v, a = p.draws(k, "batches").integers(len(of), size=steps), w, torch.zeros_like(w)
+        for step in range(steps):
+            if step:  # the component that was drawn for the step before
+                place = int(chosen[step - 1])
+                table[place] = slope(plain_loss, v, *of[place])
+            s = total(table, of)
+            a, v = a + s, v - LR * (of_all - own[k] + s)
+        found.append((steps * (of_all - own[k]), a))
+    return found
 
 
 def components(p: Problem, client: int, task: int) -> list[tuple[Tensor, Tensor]]:

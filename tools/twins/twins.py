@@ -30,10 +30,11 @@ from twins.prompts import (
     l2p,
     l2p_averaged,
 )
-from twins.rates import c_flag, nccl
+from twins.rates import c_flag, fedtrack, nccl
 from twins.re_fed import CAPACITY as CACHED
 from twins.re_fed import re_fed
 from twins.replay import a_gem, der, er, fed_a_gem
+from twins.servers import fedadam, fedavgm, fedyogi
 from twins.special import special, special_c
 from twins.subspaces import fot, gpm
 from twins.teachers import cfed, flwf, lwf
@@ -161,6 +162,10 @@ TWINS = (
     ),
     Twin("C-FLAG", {"c_flag": {"sample_size": 1000}}, c_flag, {"smoothness": 5.0}, {**DOMAINS, **WHOLE}),
     Twin("NCCL", {"nccl": {"sample_size": 1000}}, nccl, {"smoothness": 5.0}, WHOLE),
+    Twin("FedTrack", {"fedtrack": {}}, fedtrack, changes={**DOMAINS, **PARTIAL}),
+    Twin("FedAvgM", {"fedavgm": {"beta": 0.6, "lr": 0.8}}, fedavgm, {"beta": 0.6, "lr": 0.8}, PARTIAL),
+    Twin("FedAdam", {"fedadam": {"lr": 0.02, "tau": 0.01}}, fedadam, {"lr": 0.02, "tau": 0.01}, PARTIAL),
+    Twin("FedYogi", {"fedyogi": {"lr": 0.02, "tau": 0.01}}, fedyogi, {"lr": 0.02, "tau": 0.01}, PARTIAL),
     Twin("FedProx", {"fedprox": {"mu": 0.5}}, fedprox, {"mu": 0.5}, PARTIAL),
     Twin("SCAFFOLD", {"scaffold": {"global_rate": 0.7}}, scaffold, {"global_rate": 0.7}, PARTIAL),
     Twin("EWC", {"ewc": {"strength": 3.0, "decay": 0.7}}, ewc, {"strength": 3.0, "decay": 0.7}, DOMAINS),
