@@ -31,7 +31,10 @@ ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "leaderboard.md", "results/leaderboard"
 EARLIER = "results/leaderboard_fixed_rate"  # one learning rate for all, before the search
 PLAIN = "FedAvg"  # with which the others are compared
-UNTUNED = {"usps-split": "results/leaderboard_usps_split"}  # with the choices of mnist-split
+UNTUNED = {  # with the choices of the same setting on MNIST
+    "usps-rotated": "results/leaderboard_usps_rotated",
+    "usps-split": "results/leaderboard_usps_split",
+}
 SWEEP = ROOT / "configs" / "sweeps" / "leaderboard.yaml"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
 SHOWN = (
