@@ -3,8 +3,8 @@
 A table of results stands below `<!-- results/NAME ... -->`, one or more packed sweeps, results/NAME.jsonl.gz. A row's
 first cell is what the sweep calls it. Its figures are in %, or of another metric than accuracy with three decimals:
 `mean ± standard deviation` over the sweep's seeds, of the metric that the column's heading names, or else of some
-metric, or the one value of a single seed; what runs cost are means, or the median of their seconds. `paper:PAPER` in the
-mark adds that paper's published figures.
+metric, or the one value of a single seed; what runs cost are means, or the median of their seconds. `paper:PAPER` in
+the mark adds that paper's published figures.
 """
 
 import re
