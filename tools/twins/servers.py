@@ -1,4 +1,4 @@
-"""FedAvgM, FedAdam and FedYogi: the server's optimizer, whose gradient is the mean change with the other sign."""
+"""FedAvgM, FedAdam and FedYogi: the gradient of the server's optimizer is the mean change with the other sign."""
 
 from __future__ import annotations
 
