@@ -112,10 +112,10 @@ def dotted(keys: Keys) -> str:
 
 def to_plain(value: object, keys: Keys = ()) -> object:
     """Return a Python value in the types of YAML: dicts, lists, strings, numbers, booleans and None."""
-    if type(value) in PLAIN:
-        return value
     if len(keys) > DEEPEST:
         raise ConfigError(f"{dotted(keys[:3])}: found blocks nested more than {DEEPEST} deep")
+    if type(value) in PLAIN:
+        return value
     if isinstance(value, BaseModel):
         value = value.model_dump()
     if isinstance(value, Enum):

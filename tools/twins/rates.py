@@ -24,12 +24,12 @@ def nccl(p: Problem, smoothness: float) -> Tensor:
         ends = []
         for k in r.cohort:
             x, y = p.samples(k, r.task)
-            v = w
+            v, old = w, earlier_samples(p, k, r.task) if r.task else None
             for batch in p.orders(k, len(y)):
                 g = slope(plain_loss, v, x[batch], y[batch])
                 f, a, b = torch.zeros_like(g), 0.0, LR
-                if r.task:
-                    f = slope(plain_loss, v, *earlier_samples(p, k, r.task))
+                if old is not None:
+                    f = slope(plain_loss, v, *old)
                     a, b = adapted(float(f @ g), float(f @ f), float(g @ g), smoothness)
                     b = min(b, LR)
                 v = v - a * f - b * g
