@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median, stdev
 
@@ -43,6 +44,7 @@ def tables() -> Iterator[tuple[str, str, str]]:
             yield names(page), found["mark"], found["rows"]
 
 
+@cache
 def measured(file: Path) -> dict[str, set[tuple[str, str, str]]]:
     """By every name that the sweep gives: figures, over the seeds, of the runs that have it; their metric, protocol."""
     values, costs = defaultdict(list), defaultdict(list)

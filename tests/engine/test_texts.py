@@ -55,9 +55,14 @@ REFUSED = {
     **dict.fromkeys(PROMPTED, "found no prompts"),
     **dict.fromkeys(ADAPTED, "found no adapters"),
 }
+# a third of the methods, and those that are refused; the soak tests have the others
+IN_TURN = [
+    pytest.param(name, marks=() if name in REFUSED or number % 3 == 0 else pytest.mark.soak)
+    for number, name in enumerate(table("method"))
+]
 
 
-@pytest.mark.parametrize("name", table("method"))
+@pytest.mark.parametrize("name", IN_TURN)
 def test_every_method_trains_on_texts(asked, texts, simulate, name):
     """However clients are packed; and what `raysim check` says of bytes and steps is so."""
     config = asked(

@@ -247,9 +247,14 @@ PACED = {name: {"methods": {name: GENERATORS.get(name, {})}, **images_for(name)}
         "clients__arrive": {"first": 2, "per_task": 1},
     },
 }
+# a third of the methods, and the scenarios; the soak tests have the others
+IN_TURN = [
+    pytest.param(what, marks=pytest.mark.soak if what in table("method") and number % 3 else ())
+    for number, what in enumerate(PACED)
+]
 
 
-@pytest.mark.parametrize("what", PACED)
+@pytest.mark.parametrize("what", IN_TURN)
 def test_a_pace_is_measured_of_every_method_and_scenario(tiny, what):
     config = tiny(**PACED[what])
     found = pace(*made(config))
