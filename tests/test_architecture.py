@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ LAYERS = (
 )
 """From the ground up: a module imports from its own folder and from those below it, never from beside or above."""
 
-FILES = {file.relative_to(ROOT): ast.parse(file.read_text(encoding="utf-8")) for file in sorted(PACKAGE.rglob("*.py"))}
+FILES = [file.relative_to(ROOT) for file in sorted(PACKAGE.rglob("*.py"))]
 LONGEST = 400  # lines of a file
 
 
@@ -43,9 +44,14 @@ def module_of(file: Path) -> str:
 MODULES = {module_of(file) for file in FILES}
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
+
+
+def imports(file: Path) -> Iterator[str]:
     """Yield the modules of raysim that a file imports, those for types alone and those inside functions included."""
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "raysim")
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "raysim":
@@ -67,21 +73,24 @@ def test_every_folder_has_a_layer_and_says_what_it_is():
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert folders == {name for names in LAYERS[:-1] for name in names}
     for name in folders:
-        said = ast.get_docstring(FILES[Path("raysim", name, "__init__.py")])
+        said = ast.get_docstring(tree_of(Path("raysim", name, "__init__.py")))
         assert said, f"raysim/{name}/__init__.py says nothing"
 
 
-@pytest.mark.parametrize("file", FILES, ids=str)
-def test_imports_point_downward(file: Path):
-    own = module_of(file)
-    for other in imports(FILES[file]):
-        inside = folder(other) == folder(own) and layer(own) < len(LAYERS) - 1
-        downward = layer(other) < layer(own) or layer(own) == len(LAYERS) - 1
-        assert inside or downward, f"{own} imports {other}, which is not below it"
+def test_imports_point_downward():
+    upward = []
+    for file in FILES:
+        own = module_of(file)
+        for other in imports(file):
+            inside = folder(other) == folder(own) and layer(own) < len(LAYERS) - 1
+            downward = layer(other) < layer(own) or layer(own) == len(LAYERS) - 1
+            if not (inside or downward):
+                upward.append(f"{own} imports {other}, which is not below it")
+    assert upward == []
 
 
 def test_no_files_import_each_other_in_a_circle():
-    graph = {module_of(file): set(imports(tree)) - {module_of(file)} for file, tree in FILES.items()}
+    graph = {module_of(file): set(imports(file)) - {module_of(file)} for file in FILES}
     left = dict(graph)
     while free := [module for module, used in left.items() if not used & left.keys()]:
         for module in free:
@@ -92,41 +101,38 @@ def test_no_files_import_each_other_in_a_circle():
 def test_a_public_class_has_a_name_of_its_own():
     """Of classes at the top of a module. A name that begins with _ is private to its module."""
     places = defaultdict(list)
-    for file, tree in FILES.items():
-        for node in tree.body:
+    for file in FILES:
+        for node in tree_of(file).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(file))
     # contract: Ray's actors are called Host and Coordinator; a method's class may be called as its paper calls it
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-@pytest.mark.parametrize("file", FILES, ids=str)
-def test_a_file_has_one_subject(file: Path):
-    assert len((ROOT / file).read_text(encoding="utf-8").splitlines()) <= LONGEST
+def test_a_file_has_one_subject():
+    lines = {str(file): len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in FILES}
+    assert {file: count for file, count in lines.items() if count > LONGEST} == {}
 
 
-@pytest.mark.parametrize("file", FILES, ids=str)
-def test_only_actors_know_ray(file: Path):
-    used = {
-        name.split(".")[0]
-        for node in ast.walk(FILES[file])
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    assert "ray" not in used or file.parts[1] == "actors"
+def packages(file: Path) -> Iterator[str]:
+    """Yield the top packages that a file imports."""
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").split(".")[0]
+
+
+def test_only_actors_know_ray():
+    knowing = {file for file in FILES if "ray" in packages(file)}
+    assert knowing
+    assert {file for file in knowing if file.parts[1] != "actors"} == set()
 
 
 FENCE = Path("raysim/actors/compat.py")
-OUTSIDE = {
-    file.relative_to(ROOT): ast.parse(file.read_text(encoding="utf-8"))
-    for folder in ("tests", "benchmarks")
-    for file in sorted((ROOT / folder).rglob("*.py"))
-}
+OUTSIDE = [
+    file.relative_to(ROOT) for folder in ("tests", "benchmarks") for file in sorted((ROOT / folder).rglob("*.py"))
+]
 INTERNAL = re.compile(
     r"\bRAY_\w|RAYSIM_PLAIN|\bray\._|_private\b|py_executable|\b_(system_config|temp_dir|node_ip_address)\b|gcs_server|raylet|"
     r"monitor\.py|ray::|plasma|node has died|low on memory|ersion mismatch|InvalidAuthToken|ENABLE_RAY_CLUSTER"
@@ -159,10 +165,15 @@ def goes_around_the_fence(tree: ast.AST, texts: bool) -> list[str]:
     return used
 
 
-@pytest.mark.parametrize("file", [*(file for file in FILES if file != FENCE), *OUTSIDE], ids=str)
-def test_one_file_names_rays_internals(file: Path):
+@pytest.mark.parametrize(("files", "texts"), [(FILES, True), (OUTSIDE, False)], ids=["raysim", "outside"])
+def test_one_file_names_rays_internals(files: list[Path], texts: bool):
     """raysim/actors/compat.py; tests and benchmarks use it, and may name Ray's processes in texts."""
-    assert goes_around_the_fence({**FILES, **OUTSIDE}[file], texts=file in FILES) == []
+    found = {str(file): goes_around_the_fence(tree_of(file), texts) for file in files if file != FENCE}
+    assert {file: used for file, used in found.items() if used} == {}
+
+
+def test_the_fence_is_where_rays_internals_are():
+    assert goes_around_the_fence(tree_of(FENCE), texts=True) != []
 
 
 @pytest.mark.parametrize(
@@ -177,15 +188,15 @@ def test_make_looks_for_marked_tests_where_they_are(marker: str, line: str):
     assert not [path for path in marked if not any(path.is_relative_to(place) for place in places)]
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.parts[1] == "algorithms"], ids=str)
-def test_a_method_knows_the_api_alone(file: Path):
+def test_a_method_knows_the_api_alone():
     """No host, no config block of another subject, no estimator: only raysim.api and what methods share."""
-    below = {"raysim.api", "raysim.algorithms"} | (
-        {"raysim.data", "raysim.models", "raysim.system"} if "parts" in file.parts else set()
-    )
-    assert {folder(module) for module in imports(FILES[file])} <= below
-    text = (ROOT / file).read_text(encoding="utf-8")
-    assert not re.search(r"\bclient\.host\b|\bhost\.|\bserver\._|\bconfig\.", text)
+    for file in FILES:
+        if file.parts[1] == "algorithms":
+            shared = {"raysim.data", "raysim.models", "raysim.system"} if "parts" in file.parts else set()
+            beyond = {folder(module) for module in imports(file)} - {"raysim.api", "raysim.algorithms"} - shared
+            assert beyond == set(), file
+            text = (ROOT / file).read_text(encoding="utf-8")
+            assert not re.search(r"\bclient\.host\b|\bhost\.|\bserver\._|\bconfig\.", text), file
 
 
 def read_files(page: str, heading: str) -> list[Path]:
@@ -201,7 +212,7 @@ def test_what_an_author_reads_is_short(heading: str, most: int):
     files = read_files(page, heading)
     assert own in files
     known = {module_of(file) for file in files} | {"raysim.api", "raysim.algorithms.parts"}
-    unread = {module for module in imports(FILES[own]) if module not in known}
+    unread = {module for module in imports(own) if module not in known}
     assert not unread, f"{own} uses {sorted(unread)}, which the page does not name"
     lines = Counter({str(file): len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in files})
     assert lines.total() <= most, lines
