@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import cast
 
@@ -34,7 +34,7 @@ class FinishedRun:
     Attributes:
         directory: the run's directory, below the path that the user gave.
         summary: its summary.json.
-        config: its config.yaml as plain values, with the defaults of keys that raysim did not have when it was made.
+        document: its config.yaml, with the keys that raysim had when it was made.
         names: its name on each axis of the sweep that it belongs to; empty without a sweep.
         chosen: the values that the sweep tuned, as text.
         remark: what the sweep says about it.
@@ -45,13 +45,18 @@ class FinishedRun:
 
     directory: Path
     summary: Result
-    config: Mapping[str, object]
+    document: Document
     names: RunLabels = field(default_factory=dict)
     chosen: str = ""
     remark: Remark | None = None
     sweep: str = ""
     place: tuple[str, int] = ("", 0)
     packed: PackedRun | None = None
+
+    @cached_property  # a trial's is never asked for, and takes milliseconds
+    def config(self) -> Mapping[str, object]:
+        """Its config.yaml as plain values, with the defaults of keys that raysim did not have when it was made."""
+        return _complete(replace(self.document, values=copy.deepcopy(self.document.values)))
 
     @property
     def command(self) -> str:
@@ -188,8 +193,7 @@ def _walk(directory: Path, walked: set[Path], left_out: list[str]) -> Iterator[t
 def _read_run(directory: Path, sweep_in: Callable[[Path], SweepLabels | None]) -> FinishedRun:
     summary = load_result(directory)
     _check_finished(directory, summary)
-    config = _complete(read_yaml(directory / "config.yaml"))
-    run = FinishedRun(directory, _complete_summary(summary, config), config)
+    run = _count_samples(FinishedRun(directory, summary, read_yaml(directory / "config.yaml")))
     named = ((parent, sweep) for parent in directory.parents if (sweep := sweep_in(parent)))
     return _name_run(run, *next(named, (directory, None)))  # the nearest sweep above a run names it
 
@@ -197,8 +201,8 @@ def _read_run(directory: Path, sweep_in: Callable[[Path], SweepLabels | None]) -
 def _unpack_run(packed: PackedRun, directory: Path, file: PackedFile) -> FinishedRun:
     summary = replace(packed.summary, directory=directory).completed()
     _check_finished(directory, summary)
-    config = _complete(Document(str(directory / "config.yaml"), copy.deepcopy(packed.config)))
-    run = FinishedRun(directory, _complete_summary(summary, config), config, packed=packed)
+    document = Document(str(directory / "config.yaml"), packed.config)
+    run = _count_samples(FinishedRun(directory, summary, document, packed=packed))
     return _name_run(run, file.directory, file.sweep)
 
 
@@ -216,15 +220,18 @@ def _check_finished(directory: Path, summary: Result) -> None:
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
 
 
-def _complete_summary(summary: Result, config: Mapping[str, object]) -> Result:
-    """Return an older version's summary with accuracies over samples, if all its tasks have the same test samples.
+def _count_samples(run: FinishedRun) -> FinishedRun:
+    """Return an older version's run with accuracies over samples, if all its tasks have the same test samples.
 
     These are the transformations of one dataset: with them, the mean over samples is the mean over tasks.
     """
-    scenario, counted = config.get("scenario"), summary.tested == "global" and not summary.test_samples
+    summary = run.summary
+    if summary.tested != "global" or summary.test_samples:
+        return run
+    scenario = run.config.get("scenario")
     one_dataset = isinstance(scenario, Mapping) and scenario.get("shift") in ("rotation", "permutation")
     accuracy = metric_of(next(iter(summary.evaluation.values()))) == ACCURACY_METRIC
-    return summary.completed([1] * summary.tasks) if counted and one_dataset and accuracy else summary
+    return replace(run, summary=summary.completed([1] * summary.tasks)) if one_dataset and accuracy else run
 
 
 def _name_run(run: FinishedRun, directory: Path, sweep: SweepLabels | None) -> FinishedRun:
