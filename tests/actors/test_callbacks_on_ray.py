@@ -45,7 +45,7 @@ class Stops(Callback):
         self.told.append(("back to", back_to))
 
 
-@pytest.mark.parametrize("packed", [1, 2])
+@pytest.mark.parametrize("packed", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_a_run_that_is_stopped_has_the_bits_of_a_local_one(
     packed: int, small: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "resources": {"clients_per_actor": 3},
     },
 }
-SOAKED = ("a ResNet-18 with a variate for each client",)
+SOAKED = ("a ResNet-18 with a variate for each client", "a CNN with a memory, packed, FedBuff")
 
 
 def fields(path: str) -> dict[str, int]:

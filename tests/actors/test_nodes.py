@@ -203,7 +203,12 @@ LACKING = {
 }
 
 
-@pytest.mark.parametrize("told", LACKING)
+KEPT = [*LACKING][1:2]  # the soak tests have the others
+
+
+@pytest.mark.parametrize(
+    "told", [told if told in KEPT else pytest.param(told, marks=pytest.mark.soak) for told in LACKING]
+)
 def test_what_no_node_has_is_refused_before_anything_starts(
     told: str, config: dict[str, Any], joined: Any, tmp_path: Path
 ) -> None:

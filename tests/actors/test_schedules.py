@@ -59,7 +59,7 @@ TIMES = {
         ("fedbuff", 2),
         ("fedasync", "auto"),
         pytest.param("windows", 2, marks=pytest.mark.soak),
-        ("windows under fedbuff", 1),
+        pytest.param("windows under fedbuff", 1, marks=pytest.mark.soak),
         pytest.param("jitter, arrivals and own orders", "auto", marks=pytest.mark.soak),
     ],
 )
