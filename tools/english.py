@@ -34,7 +34,11 @@ WORD = re.compile(r"[\w'’/%.-]*\w[\w'’%.-]*")
 def read_phrases() -> dict[str, str]:
     """Return what to write instead of each phrase."""
     lines = [line for line in PHRASES.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    return dict(line.split(" -> ", 1) for line in lines)  # type: ignore[arg-type]
+    phrases = {}
+    for line in lines:
+        phrase, plain = line.split(" -> ", 1)
+        phrases[phrase] = plain
+    return phrases
 
 
 def prose_of(path: Path) -> Iterator[str]:
