@@ -178,5 +178,6 @@ def test_what_was_tuned_on_mnist_is_what_usps_has(kind: str) -> None:
     assert found == {name: wanted[name] for name in found}
 
 
+@pytest.mark.soak  # 12 s
 def test_the_leaderboard_is_the_report_s() -> None:
     assert PAGE.read_text(encoding="utf-8") == render_page(), "run `make docs`"

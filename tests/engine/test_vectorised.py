@@ -70,7 +70,12 @@ def config_of(tiny, together, **more):
     return tiny(**{key.replace(".", "__"): value for key, value in chosen.items()})
 
 
-@pytest.mark.parametrize("name", RUNS)
+SOAKED = ("convolutions", "windows")  # 3 to 4 s each
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak) if name in SOAKED else name for name in RUNS]
+)
 def test_the_bits_depend_neither_on_the_block_nor_on_the_hosts(tiny, simulate, name):
     """Blocks of 2, 3 and 5 clients, and a host of one client, give the same bits, which are not those of null."""
     alone = simulate(config_of(tiny, None, **RUNS[name]))

@@ -93,7 +93,14 @@ def assert_same(config):
         assert str(facts(rest)) == str(facts(events, checkpoint.round)), checkpoint.round
 
 
-@pytest.mark.parametrize("name", [*table("method"), "probes:Noise"])
+# a third of the methods; the soak tests have the others
+IN_TURN = [
+    pytest.param(name, marks=pytest.mark.soak if number % 3 else ())
+    for number, name in enumerate(["probes:Noise", *table("method")])
+]
+
+
+@pytest.mark.parametrize("name", IN_TURN)
 def test_every_method_goes_on_as_if_nothing_had_been(tiny, name):
     second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
     more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
