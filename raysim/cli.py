@@ -95,7 +95,7 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
             config = resolve_resumed(asked.out, asked.config, asked.overrides, asked.trust)
         else:
             config = draft.complete()
-        out = default_directory(config) if asked.live and asked.out is None else asked.out
+        out = asked.out if asked.resume else asked.out or default_directory(config, asked.overrides)
         with _live_page(out, asked.live), open_run_display(config, asked.quiet) as shown:
             shown.log = RAYS_LOG
             how = {"local": asked.local, "resume": asked.resume, "trust": asked.trust}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raysim.api import ClientHalf, Delta, Method, Request, ServerHalf, Term, Weights
+from raysim.api import Broadcast, ClientHalf, Delta, Method, Request, ServerHalf, Term, Weights
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.memory import Policy
@@ -71,6 +71,8 @@ class Optimizer:
                 return parameters - lr * gradient
             case "gradient":
                 gradient.mul_(2)
+            case "rebinds":
+                parameters = parameters - lr * gradient
         return None
 
 
@@ -117,6 +119,10 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         out = self.only(x.flatten(1))
+        if self.wrong == "infinite":
+            return out / 0
+        if self.wrong == "detached" or (self.training and self.wrong == "detached later"):
+            return out.detach()
         if not self.training:
             return out
         return {"rows": out[CUT], "nan": out * torch.nan, "none": None}[self.wrong]
@@ -139,6 +145,7 @@ def data(root: Path, download: bool, *, wrong: str = "raises") -> Any:
         "tensors": lambda: Dataset(Split(tensor, y), Split(x, y), 10),
         "classes": lambda: Dataset(Split(x, y), Split(x, y), many),
         "none": lambda: None,
+        "draws": lambda: Dataset(Split(x, np.random.randint(0, 10, 40)), Split(x, y), 10),
     }
     return made[wrong]()
 
@@ -193,6 +200,8 @@ class ClientSide(_Told):
             return made[wrong]
 
         def penalty(self, step: Any) -> Any:
+            if self._is(step.client, "penalty detached"):
+                return step.client.model.parameters.square().sum()
             if self._is(step.client, "penalty shape"):
                 return step.logits.sum(1)
             if self._is(step.client, "penalty nan"):
@@ -204,9 +213,10 @@ class ClientSide(_Told):
                 return None
             return gradient[CUT] if self._is(step.client, "gradient shape") else gradient
 
-        def batch(self, step: Any) -> None:
+        def batch(self, step: Any) -> Any:
             if self._is(step.client, "batch rows"):
                 step.x = torch.cat([step.x, step.x])
+            return (step.x, step.y) if self._is(step.client, "batch pair") else None
 
         def samples(self, client: Any) -> Any:
             if self._is(client, "samples type"):
@@ -215,6 +225,7 @@ class ClientSide(_Told):
 
         def task_loss(self, step: Any) -> Any:
             loss = step.client.loss(step.logits, step.y)
+            loss = loss.detach() if self._is(step.client, "task_loss detached") else loss
             return loss.expand(4) if self._is(step.client, "task_loss shape") else loss
 
         def batches(self, client: Any) -> Any:
@@ -223,6 +234,8 @@ class ClientSide(_Told):
             return [(torch.zeros(4, 64), torch.zeros(3))] if self._is(client, "batches rows") else None
 
         def tell(self, client: Any, message: Any) -> Any:
+            if self._is(client, "tell records"):
+                client.record("note", "a text")
             if self._is(client, "tell key"):
                 return {"not": Term(torch.ones(2))}
             return {"note": Term(torch.full((2,), torch.nan if self._is(client, "tell nan") else 1.0))}
@@ -238,6 +251,10 @@ class ServerSide(_Told):
 
     wrong: str = "update none"
 
+    class Client(ClientHalf):
+        def name(self, client: Any, message: Any) -> Any:
+            return {"note": Term(torch.ones(2))}
+
     class Server(ServerHalf):
         method: ServerSide
 
@@ -249,7 +266,8 @@ class ServerSide(_Told):
             return self._say(server, "select", [0, 1], unknown=[0, 7], twice=[0, 0], none=None)
 
         def announce(self, server: Any) -> Any:
-            return self._say(server, "announce", (None, ()), none=None, broadcasts=(None, [torch.ones(2)]))
+            good, again = ((None, [Broadcast(self.name, 0, value)]) for value in (torch.zeros(2), torch.ones(2)))
+            return self._say(server, "announce", good, none=None, again=again, broadcasts=(None, [torch.ones(2)]))
 
         def update(self, server: Any, delta: Delta, reply: Any) -> Any:
             short = Delta(delta.parameters[CUT], delta.buffers)
@@ -261,7 +279,7 @@ class ServerSide(_Told):
             return self._say(server, "evaluated", None, type=server.parameters, shape=short)
 
         def conclude(self, server: Any) -> Any:
-            ask = self._say(server, "conclude", None, type="tell", op=Request("tell"))
+            ask = self._say(server, "conclude", None, type="tell", op=Request("tell"), to=Request("name", to=[7]))
             if ask is not None:
                 yield ask
 

@@ -78,9 +78,10 @@ class Half(Stateful):
         for key, value in vars(self).items():
             if key in self.transient:
                 continue
-            why = describe_foreign(state_of(value))
-            if why is None and keeps_itself(value) and not hasattr(type(self)(self.name, self.method), key):
-                why = f"a {type(value).__name__}; make it in __init__, or no checkpoint can restore it"
+            if keeps_itself(value) and not hasattr(type(self)(self.name, self.method), key):
+                why: str | None = f"a {type(value).__name__}; make it in __init__, or no checkpoint can restore it"
+            else:
+                why = describe_foreign(state_of(value))
             if why:
                 raise RunError(f"{self.name}: its {self.side} half's attribute {key}{by} holds {why}")
 

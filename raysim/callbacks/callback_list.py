@@ -10,6 +10,7 @@ from raysim.engine.events import Checkpoint, Event, RolledBack, RoundDone, Start
 from raysim.records.notes import Note
 from raysim.records.recorder import Recorder
 from raysim.records.result import Result
+from raysim.system.custom_code import place_of
 from raysim.system.errors import ConfigError, RunError, describe_error
 from raysim.system.seeding import generators_restored
 
@@ -36,6 +37,7 @@ def make_callbacks(config: Config, protocols: Sequence[str], given: Sequence[str
             raise ConfigError(f"callbacks: found {callback!r}, allowed: names and objects of raysim.callbacks.Callback")
         callbacks.append((type(callback).__name__, callback))
     for name, callback in callbacks:
+        _check_names(name, type(callback))
         try:
             with generators_restored():
                 callback.check(config, protocols)
@@ -44,6 +46,14 @@ def make_callbacks(config: Config, protocols: Sequence[str], given: Sequence[str
         except (Exception, SystemExit) as error:
             raise RunError(f"callback {name}: {describe_error(error)}; check") from error
     return callbacks
+
+
+def _check_names(name: str, kind: type[Callback]) -> None:
+    """Refuse a user-defined callback with a misspelled hook, which would never be called. Raises ConfigError."""
+    hooks = [hook for hook in vars(Callback) if hook.startswith("on_")]
+    for strange in sorted(part for part in dir(kind) if part.startswith("on_") and part not in hooks):
+        words = f"found {place_of(getattr(kind, strange))}, which is never called"
+        raise ConfigError(f"callbacks.{name}: {words}, allowed: {', '.join(hooks)}")
 
 
 class CallbackList:

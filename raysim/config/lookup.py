@@ -21,7 +21,7 @@ from raysim.config.document import to_plain, walk
 from raysim.config.error_text import describe_unknown, nearest, show
 from raysim.config.signature import keyword_parameters, positional_parameters
 from raysim.system.custom_code import module_of
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, describe_error
 
 FREE = "generator"  # may have any name
 
@@ -175,7 +175,7 @@ def _import(kind: str, name: str, target: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         raise ConfigError(
-            f"{kind} {show(name)}: the module {module_name} cannot be imported: {type(error).__name__}: {error}"
+            f"{kind} {show(name)}: the module {module_name} cannot be imported: {describe_error(error)}"
         ) from error
     found = getattr(module, attribute, None)
     if found is None:

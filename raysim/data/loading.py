@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from raysim.data.columns import check_columns
 from raysim.data.dataset import Array, Dataset, MissingData, Split, require_memory
 from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, locate_errors
+from raysim.system.seeding import guard_globals
 
 DEFAULT_ROOT = Path("~/.cache/raysim")
 CLASS_BYTES = 1000  # least memory of a class or an id: its weights, their gradients and the like
@@ -50,7 +51,9 @@ def load_dataset(
     """
     name = getattr(function, "__name__", repr(function))
     try:
-        with locate_errors(f"dataset {name}"):
+        instead = "a generator of its own with a fixed seed, such as np.random.default_rng(0)"
+        guard = guard_globals(f"dataset {name}", None, ConfigError, instead) if is_own(function) else nullcontext()
+        with locate_errors(f"dataset {name}"), guard:
             dataset = function(resolve_root(root), download, **keys)
         return check_dataset(dataset, place_of(function) if is_own(function) else name)
     except OSError as error:

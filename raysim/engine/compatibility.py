@@ -1,6 +1,7 @@
 """Compatibility of the methods with each other and with the run. Conflicts are refused at start, with a reason."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import cast
 
 from raysim.algorithms.parts import local_parameters
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
@@ -12,6 +13,7 @@ from raysim.engine.hook_checks import check_replies
 from raysim.engine.hook_names import check_hook_names
 from raysim.engine.memory_choice import TASK_ENDS, choose_memory
 from raysim.engine.optimizer import sgd, try_optimizer
+from raysim.engine.own_classes import check_classes
 from raysim.engine.vectorised.support import check_vectorised
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
@@ -35,7 +37,9 @@ def make_methods(config: Config) -> dict[str, Method]:
         methods[local_parameters.NAME] = local_parameters.LocalParameters(patterns=config.model.local)
     for key, hyperparameters in config.methods.items():
         name = key.rpartition(":")[2]
-        method: Method = resolve("method", key)(**hyperparameters)
+        kind = cast(type[Method], resolve("method", key))
+        check_classes(name, kind)
+        method: Method = kind(**hyperparameters)
         if name in OWN_STREAMS:
             raise ConfigError(f"methods: {key} is called {name}, the name of a random generator of raysim; rename it")
         if name in methods:

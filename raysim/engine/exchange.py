@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from raysim.federation.choice import check_chosen
 from raysim.system.custom_code import is_own
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
-from raysim.system.state import Stateful
+from raysim.system.state import Stateful, map_tensors, same_tensors
 
 WAITING = "server: waiting for clients"
 
@@ -116,7 +117,7 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
 class Exchange(Stateful):
     """Sends messages between the methods' server halves and the clients, under both kinds of schedule."""
 
-    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate"})
+    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate", "_announced"})
 
     def __init__(self, config: Config, server: Server, runner: Runner) -> None:
         self.config = config
@@ -130,6 +131,7 @@ class Exchange(Stateful):
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
+        self._announced: dict[str, Broadcast] = {}  # copies of what user-defined halves have sent since the start
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that override this hook, in the order in which the config lists the methods."""
@@ -152,8 +154,19 @@ class Exchange(Stateful):
         for half in self.halves_with("announce"):
             with guard_hook(half, "announce"):
                 messages[half.name], announced = check_announced(half, self.calls(half, "announce", self.server))
+            self._check_versions(half, "announce", announced)
             broadcasts += announced
         return messages, broadcasts
+
+    def _check_versions(self, half: ServerHalf, hook: str, broadcasts: Iterable[Broadcast]) -> None:
+        """Refuse another value under a version that hosts may have. Raises WrongResult."""
+        for sent in broadcasts if is_own(type(half)) else ():
+            earlier = self._announced.get(sent.name)
+            if earlier is None or earlier.version != sent.version:
+                self._announced[sent.name] = replace(sent, value=map_tensors(torch.clone, sent.value))
+            elif not same_tensors(earlier.value, sent.value):
+                found = f"another value for version {sent.version} of the broadcast {sent.name}"
+                raise wrong_result(half, hook, found, "a new version with each new value", "sent")
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
         """Return the sum of `server.arrived` over these (client, round) pairs. None with uniform weights."""
@@ -263,8 +276,12 @@ class Exchange(Stateful):
                 request = check_request(half, hook, yielded)
             except StopIteration:
                 return
+            self._check_versions(half, hook, request.broadcasts)
             to = request.to
             receivers = sorted(clients if to == "cohort" else server.present if to == "everyone" else to)
+            if strange := {*receivers} - {*server.present}:
+                words = f"a request to client {min(strange)}, which is not there"
+                raise wrong_result(half, hook, words, "ids of clients with data now, out of server.present", "yielded")
             shares = server.shares_of(receivers)
             order = self.order(f"{half.name}.{request.op}", receivers, request.message, shares)
             reply = self.receive(self.begin(order, request.broadcasts))

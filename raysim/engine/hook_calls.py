@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from raysim.api.messages import Broadcast
 from raysim.api.method import INSIDE_THE_LOOP, Half
 from raysim.engine.hook_checks import place_of_hook, wrong_result
 from raysim.engine.profile import Profile
@@ -19,7 +20,9 @@ from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_own
 from raysim.system.device import compute_on
 from raysim.system.errors import WrongResult
+from raysim.system.state import map_tensors, same_tensors, tensors_in
 
+RETURN_NOTHING = ("receive", "begin_task", "start", "batch", "observe")
 COPY = "a hook that leaves the module as it is; {}.network_at() returns a separate copy to move, convert or train"
 
 
@@ -39,6 +42,8 @@ class HookCalls:
         self.profile = profile
         self._threads = threads
         self._module = model.module
+        self._vectors = (model.gradient, *model.vectors)
+        self._received: dict[str, tuple[Any, Any]] = {}  # by name: a broadcast's value, and a copy
         self._expected = _describe_module(model.module)
         self._calls: Counter[tuple[str, str]] = Counter()  # (half, hook) -> the number of calls
         self._own: dict[tuple[type[Half], str], bool] = {}  # (half, hook) -> whether it is user-defined
@@ -57,6 +62,8 @@ class HookCalls:
         with self.inside(half, hook):
             result = getattr(half, hook)(*arguments)
         if watched:
+            if hook in RETURN_NOTHING and result is not None:
+                raise wrong_result(half, hook, result, "None; change what the hook is given")
             self.check(half, hook, modes)
         return result
 
@@ -85,13 +92,37 @@ class HookCalls:
                 raise wrong_result(half, hook, change, COPY.format(half.side), "has")
         if first_or_doubled:
             half.check_state(f", set by {place_of_hook(type(half), hook)}")
+            for name, value in vars(half).items():
+                if name not in half.transient and self._is_of_model(value):
+                    words = f"the attribute {name}, which shares the model's memory and changes with it"
+                    raise wrong_result(half, hook, words, "a copy, as from clone()", "kept")
+
+    def keep(self, sent: Broadcast) -> None:
+        """Keep a copy of what a host received, for `check_phase`."""
+        self._received[sent.name] = sent.value, map_tensors(torch.clone, sent.value)
 
     def check_phase(self, halves: Iterable[Half]) -> None:
-        """Check the module after a phase or exchange, if one of these halves is user-defined. Raises WrongResult."""
+        """Check the module and the broadcasts after a phase or exchange, if one of these halves is user-defined.
+
+        Raises:
+            WrongResult: a hook has changed one of them.
+        """
         own = [half for half in halves if is_own(type(half))]
-        if own and (change := self._change()):
-            names = ", ".join(half.name for half in own)
+        if not own:
+            return
+        names = ", ".join(half.name for half in own)
+        if change := self._change():
             raise WrongResult(f"methods: a hook of {names} has {change}, allowed: {COPY.format('client')}")
+        for name, (value, copy) in self._received.items():
+            if not same_tensors(value, copy):
+                what = "client.received" if name == "model" else f"the broadcast {name}"
+                words = f"changed {what} in place, which all clients of a process share"
+                raise WrongResult(f"methods: a hook of {names} has {words}, allowed: a changed copy, as from clone()")
+
+    def _is_of_model(self, value: object) -> bool:
+        """Return whether a tensor in a value shares memory with the model's vectors."""
+        found = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(value)}
+        return not found.isdisjoint({vector.untyped_storage().data_ptr() for vector in self._vectors} - {0})
 
     def _is_own(self, half: Half, hook: str) -> bool:
         key = type(half), hook

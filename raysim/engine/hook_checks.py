@@ -116,6 +116,27 @@ def check_shape(half: ClientHalf, hook: str, result: object, shape: Sequence[int
     return result
 
 
+def check_penalty(half: ClientHalf, result: object) -> Tensor:
+    """Check that `penalty` returned a scalar with a gradient, or 0, and return it."""
+    penalty = check_shape(half, "penalty", result, ())
+    if not penalty.requires_grad and is_own(type(half)) and bool(penalty != 0):
+        allowed = "0, or a value of step.logits, step.features or the parameters of client.model.module"
+        raise wrong_result(half, "penalty", "a value without a gradient, which changes nothing", allowed)
+    return penalty
+
+
+def check_loss(half: ClientHalf | None, model: FlatModel, loss: Tensor) -> None:
+    """Check that a batch's loss, from a half's task_loss or the objective, has a gradient."""
+    if loss.requires_grad:
+        return
+    allowed = "one that autograd can follow, without detach() or torch.no_grad()"
+    if half is not None:
+        raise wrong_result(half, "task_loss", "a loss without a gradient", allowed)
+    raise WrongResult(
+        f"model.name: {place_of(type(model.module))} returned outputs without a gradient, allowed: {allowed}"
+    )
+
+
 def check_positions(half: ClientHalf, result: object, samples: int) -> Tensor:
     """Check that `samples` returned positions in a stream of this many samples, and return them."""
     allowed = f"positions in the client's stream: int64 [n], on the CPU, from 0 to {samples - 1}"

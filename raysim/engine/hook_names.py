@@ -17,7 +17,11 @@ HOOKS = {
 
 
 def check_hook_names(name: str, method: Method) -> None:
-    """Refuse a user-defined method with a misspelled hook, or with a hook in the wrong half. Raises ConfigError."""
+    """Refuse a user-defined method with a misspelled hook, or with a hook in the wrong half.
+
+    Raises:
+        ConfigError: see above. Also if a function of the server half is unused, as a server half has no ops.
+    """
     for half, function in _unused(method):
         for base, hooks in HOOKS.items():
             near = [hook for hook in hooks if _distance(function.__name__, hook) <= NEAR]
@@ -27,6 +31,9 @@ def check_hook_names(name: str, method: Method) -> None:
                     f"methods.{name}: {place_of(function)} is no hook of a {half.side} half and is never called; did "
                     f"you mean the {base.side} half's {meant}? Start the name of a helper function with an underscore"
                 )
+        if issubclass(half, ServerHalf):
+            allowed = f"a hook ({', '.join(HOOKS[ServerHalf])}), or a name that starts with an underscore"
+            raise ConfigError(f"methods.{name}: found {place_of(function)}, which nothing calls, allowed: {allowed}")
 
 
 def describe_unused(methods: Mapping[str, Method]) -> list[str]:

@@ -188,7 +188,9 @@ class ClientHost:
     def receive(self, broadcasts: Sequence[Broadcast]) -> None:
         """Store broadcasts, replacing older versions."""
         for broadcast in broadcasts:
-            self.broadcasts[broadcast.name] = replace(broadcast, value=self._move(broadcast.value))
+            self.broadcasts[broadcast.name] = received = replace(broadcast, value=self._move(broadcast.value))
+            if any(is_own(method.Client) for method in self._methods.values()):
+                self._calls.keep(received)
 
     def _move(self, message: Any) -> Any:
         """Return a message with its tensors on this host's device."""

@@ -14,7 +14,15 @@ from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.hook_checks import check_batch, check_batches, check_outputs, check_positions, check_shape
+from raysim.engine.hook_checks import (
+    check_batch,
+    check_batches,
+    check_loss,
+    check_outputs,
+    check_penalty,
+    check_positions,
+    check_shape,
+)
 from raysim.engine.optimizer import ScaledOptimizer, make_optimizer
 from raysim.federation.targets import refuse_infinite
 from raysim.models.inputs import as_input
@@ -173,7 +181,8 @@ class LocalLoop:
         if self.infinite is not None:
             self.infinite |= step.logits.isfinite().all() & ~loss.isfinite()
         for half in self.halves["penalty"]:
-            loss = loss + check_shape(half, "penalty", call(half, "penalty", step), ())
+            loss = loss + check_penalty(half, call(half, "penalty", step))
+        check_loss(owner[0] if owner else None, model, loss)
         model.gradient.zero_()
         with self.calls.profile.part("client: backward pass"):
             loss.backward()

@@ -111,8 +111,8 @@ def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
     """Have an optimizer take two steps on three parameters, before a run starts.
 
     Raises:
-        RunError: the optimizer has no valid step, changed more than the parameters, or made them infinite. Or it is
-            `kept` for the next phase, and a checkpoint cannot hold one of its attributes.
+        RunError: the optimizer has no valid step, changed no parameter or more than the parameters, or made them
+            infinite. Or it is `kept` for the next phase, and a checkpoint cannot hold one of its attributes.
     """
     who = f"training.optimizer: {place_of(settings.function())}"
     optimizer = make_optimizer(settings)
@@ -136,6 +136,8 @@ def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
         )
     if gradient.tolist() != [0.5, -1.0, 0.25]:
         raise RunError(f"{who} changed the gradient, allowed: the parameters alone, in place")
+    if settings.lr and bool((parameters == 1).all()):
+        raise RunError(f"{who} changed none of the test parameters, allowed: parameters changed in place, as by add_()")
     for name, value in vars(optimizer).items() if kept else ():
         foreign = describe_foreign(value)
         if foreign is not None:

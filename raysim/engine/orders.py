@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor
@@ -14,7 +14,8 @@ from torch import Tensor
 from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Delta, Reduction, Term, count_bytes
 from raysim.engine.exact_sum import DELTAS, NO_SUM, WIDE, ExactSum, Grid, OutOfRange, magnitude
-from raysim.system.errors import Diverged
+from raysim.engine.hook_checks import describe
+from raysim.system.errors import Diverged, WrongResult
 from raysim.system.state import map_tensors
 
 
@@ -168,8 +169,11 @@ class Reply:
         self.unchecked.append(Unchecked([what], NO_SUM, [magnitude(value)]))
 
     def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
-        """Add the numbers that the client recorded."""
+        """Add the numbers that the client recorded. Raises WrongResult: one is not a number."""
         for name, value in records.items():
+            if (isinstance(value, Tensor) and value.numel() != 1) or not isinstance(value, Tensor | SupportsFloat):
+                allowed = "a number, or a tensor with one"
+                raise WrongResult(f"client.record({name!r:.60}): found {describe(value)}, allowed: {allowed}")
             number = (
                 value.detach().to(torch.float64, copy=True).reshape(()) if isinstance(value, Tensor) else float(value)
             )

@@ -1,6 +1,7 @@
 """A run from a config to its directory: resolve, check, start, record, end."""
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -102,6 +103,8 @@ def run(
         display.take(StartStep("reading the data"))
         methods = check_methods(resolved)
         for line in (*describe_unused(methods), *describe_one_at_a_time(resolved, methods)):
+            if type(display) is RunDisplay:  # which shows nothing, as in a call from Python
+                warnings.warn(line, stacklevel=2)
             display.say(line)
         capacity = this_machine()
         places = None

@@ -21,7 +21,7 @@ from raysim.system.errors import ConfigError, describe_error
 def build_model(
     config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids = None, *, new_head: bool = True
 ) -> nn.Module:
-    """Build the module for samples of `shape` with the run's initial weights. torch's generators are unchanged.
+    """Build the module for samples of `shape` with the run's initial weights. Global generators are unchanged.
 
     If samples are ids below `vocabulary`, an unset model key `vocabulary` gets this number. If it is a tuple, samples
     are rows of a table, and an unset key `categories` gets these numbers. If a file of weights
@@ -37,8 +37,8 @@ def build_model(
             f"model.name: found {spec.name} for a table with categories, allowed: table_mlp, or your own with a key "
             "categories; without categories, list these columns in dataset.ignore"
         )
-    with seeding.torch_restored():
-        seeding.seed_torch(config.seed, "initial weights")
+    with seeding.generators_restored():
+        seeding.seed_all(config.seed, "initial weights")
         try:
             numbers_of_ids = "categories" if isinstance(vocabulary, tuple) else "vocabulary"
             if keys.get(numbers_of_ids, 0) is None:
@@ -94,7 +94,7 @@ def check_model(
     model.module.eval()
     x = two_samples(model.module, shape, vocabulary)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
             logits = model(x)
     except (Exception, SystemExit) as error:
         ids = f", ids (int64) from 0 to {vocabulary - 1:,}" if isinstance(vocabulary, int) else ""
@@ -107,6 +107,13 @@ def check_model(
     if actual != expected:
         raise ConfigError(
             f"model.name: {name_model(config)} returns {actual} for 2 samples, allowed: a tensor of {expected}"
+        )
+    if not logits.requires_grad:
+        allowed = "one that autograd can follow, without detach() or torch.no_grad()"
+        raise ConfigError(f"model.name: {name_model(config)} returns a tensor without a gradient, allowed: {allowed}")
+    if not bool(logits.isfinite().all()):
+        raise ConfigError(
+            f"model.name: {name_model(config)} returns NaN or infinite values before training, allowed: finite values"
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")

@@ -109,7 +109,12 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> list[ReportTabl
         ]
         headings = (family.heading, "common seeds", *(quantity.title for quantity in learning))
         caption = f"{setting.label(protocol)}: {family.title}"
-        said = [say_gain(*one, learning[0]) for one in zip(family.sayings, columns[0], strict=True)]
+        said = [
+            f"{saying} gives the same models, bit by bit."
+            if _same_models(*pair)
+            else say_gain(saying, one, learning[0])
+            for saying, pair, one in zip(family.sayings, family.pairs, columns[0], strict=True)
+        ]
         verdict = sum_up(columns[0], learning[0])
         tables.append(ReportTable(caption, headings, rows, MEANING, 2, verdict, sentences=[*filter(None, said)]))
     return tables
@@ -163,6 +168,13 @@ def show_p(p: float) -> str:
 def count_common_seeds(one: MethodGroup, other: MethodGroup) -> int:
     """Return the number of seeds that two groups share."""
     return len({run.summary.seed for run in one.runs} & {run.summary.seed for run in other.runs})
+
+
+def _same_models(one: MethodGroup, other: MethodGroup) -> bool:
+    """Return whether two groups have common seeds, and the same models with all of them: the method did nothing."""
+    models, others = ({run.summary.seed: run.summary.model_sha256 for run in group.runs} for group in (one, other))
+    common = models.keys() & others.keys()
+    return bool(common) and all(models[seed] is not None and models[seed] == others[seed] for seed in common)
 
 
 def _nearest(groups: Sequence[MethodGroup], base: MethodGroup, extended: MethodGroup) -> MethodGroup:

@@ -44,6 +44,13 @@ def seed_torch(*name: int | str) -> None:
         source.manual_seed(number)
 
 
+def seed_all(*name: int | str) -> None:
+    """Seed all process-wide generators, for code that may draw from any of them; see generators_restored."""
+    seed_torch(*name)
+    np.random.seed(hashed(*name, "numpy", bits=32))
+    random.seed(hashed(*name, "random", bits=64))
+
+
 class Streams:
     """The random streams of one local training, exchange or server update. Their names begin in the same way.
 
@@ -100,20 +107,26 @@ class Streams:
 
 
 @contextmanager
-def guard_globals(who: str, side: str | None, error: type[ConfigError | RunError] = RunError) -> Iterator[None]:
+def guard_globals(
+    who: str,
+    side: str | None,
+    error: type[ConfigError | RunError] = RunError,
+    instead: str = "the generator that it is given",
+) -> Iterator[None]:
     """Refuse code that draws from or seeds a process-wide generator, as its state depends on other code.
 
     Args:
         who: the name of the code, for the message.
-        side: client or server: its streams are the alternative. None if the code receives a generator.
+        side: client or server: its streams are the alternative. None if the code has another alternative.
         error: the error to raise.
+        instead: this alternative.
     """
     sources = _default_generators()
     before = _global_states(sources)
     yield
     moved = [name for name, state in _global_states(sources).items() if state != before[name]]
     if moved:
-        allowed = "allowed: the generator that it is given"
+        allowed = f"allowed: {instead}"
         if side is not None:
             allowed = (
                 f"allowed, where a {side} is given: {side}.generator(name), or around torch's own draws `with "

@@ -7,6 +7,7 @@ import io
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
@@ -75,6 +76,24 @@ def state_of(value: Any) -> Any:
     if keeps_itself(value):
         return value.state()
     return {key: part.state() for key, part in value.items()} if _holds_kept(value) else value
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Return the tensors in a value, in a fixed order; see map_tensors."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(note, value)
+    return found
+
+
+def same_tensors(one: Any, other: Any) -> bool:
+    """Return whether two values have equal tensors."""
+    pairs = [*zip_longest(tensors_in(one), tensors_in(other))]
+    return all(a is not None and b is not None and torch.equal(a, b) for a, b in pairs)
 
 
 def _holds_kept(value: object) -> bool:

@@ -43,6 +43,10 @@ def small(config: Config) -> list[str]:
         values["partition.min_samples"] = 0
     if config.evaluation.top_k > 1:
         values["evaluation.top_k"] = 1  # the made-up tasks have fewer classes
+    if {"lander", "mfcl", "target"} & config.methods.keys():  # they need images and BatchNorm
+        values["model"] = {"name": "mlp", "hidden": [8], "batch_norm": True}
+        if "dataset" in values:
+            values["dataset"] = {**made_up, "shape": [1, 8, 8]}
     if "re_fed" in config.methods:
         values["methods.re_fed.epochs"] = 1
     return [f"{key}={json.dumps(value)}" for key, value in values.items()]

@@ -29,4 +29,4 @@ def test_our_words_are_keys() -> None:
         key for row in rows for key in re.findall(r"`([a-z_]+\.[a-z_.]+)[:`]", row) if not key.startswith("raysim.")
     }
     assert len(keys) > 20
-    assert {key for key in keys if f"`{key}`" not in REFERENCE} <= {"rounds.jsonl", "self.record"}
+    assert {key for key in keys if f"`{key}`" not in REFERENCE} <= {"rounds.jsonl", "client.record", "server.record"}

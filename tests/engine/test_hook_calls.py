@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from raysim.api import ClientHalf, Method, Request, ServerHalf, Term
+from raysim.api import Broadcast, ClientHalf, Method, Request, ServerHalf, Term
 from raysim.engine.compatibility import check_methods
 from raysim.engine.hook_names import describe_unused
 from raysim.system.errors import ConfigError, RunError, WrongResult
@@ -238,6 +238,118 @@ def test_a_method_that_nothing_calls_is_warned_of(tiny):
     """`stats` is two letters from the hook `start`, but the server half requests it."""
     (line,) = describe_unused(check_methods(tiny(methods={f"{HERE}Unused": {}})))
     assert "Unused.Client.begin_round (" in line
+
+
+class Unasked(Method):
+    class Server(ServerHalf):
+        def aggregate_fit(self, server):
+            pass
+
+
+class Lower(Method):
+    class client(ClientHalf):
+        def penalty(self, step):
+            return step.loss
+
+
+class Mixed(Method):
+    Client = ServerHalf
+
+
+class Demanding(Method):
+    needs = frozenset({"server_boundary"})
+
+
+class Short(Method):
+    class Client(ClientHalf):
+        def finish(self, delta):
+            return delta, {}
+
+
+class Shares(Method):
+    class Client(ClientHalf):
+        seen: ClassVar = []
+
+
+class Sums(Method):
+    class Server(ServerHalf):
+        total = torch.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (Unasked, r"found Unasked.Server.aggregate_fit \(.*\), which nothing calls, allowed: a hook \(select, "),
+        (Lower, r"found the half client, which nothing uses, allowed: the names Client and Server"),
+        (Mixed, r"found Client = <class .*ServerHalf'>, allowed: a subclass of raysim.api.ClientHalf"),
+        (Demanding, r"its needs have 'server_boundary', allowed: boundaries, server_boundaries, "),
+        (Short, r"Short.Client.finish \(.*\) cannot be called, allowed: finish\(self, client, delta\)"),
+        (Shares, r"found seen in the class Shares.Client \(.*\), which all clients of a process share, allowed: "),
+        (Sums, r"found total in the class Sums.Server \(.*\), .* that __init__ makes, or a constant TOTAL"),
+    ],
+)
+def test_a_class_with_a_part_that_has_no_effect_is_refused(tiny, method, words):
+    with pytest.raises(ConfigError, match=rf"methods\.{method.__name__}: {words}"):
+        check_methods(tiny(methods={f"{HERE}{method.__name__}": {}}))
+
+
+class ChangesReceived(Method):
+    class Client(ClientHalf):
+        def finish(self, client, delta):
+            client.received.mul_(0.9)
+            return delta, {}
+
+
+class ChangesBroadcast(Method):
+    class Client(ClientHalf):
+        def start(self, client, message):
+            client.from_server(self.name).add_(1)
+
+    class Server(ServerHalf):
+        def announce(self, server):
+            return None, [Broadcast(self.name, 0, torch.ones(3))]
+
+
+class KeepsParameters(Method):
+    class Client(ClientHalf):
+        def finish(self, client, delta):
+            self.old = client.model.parameters[:3]
+            return delta, {}
+
+
+class KeepsGradient(Method):
+    class Client(ClientHalf):
+        def gradient(self, step, gradient):
+            self.all = {"last": [gradient]}
+            return gradient
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (ChangesReceived, "a hook of ChangesReceived has changed client.received in place, which all clients of a"),
+        (ChangesBroadcast, "a hook of ChangesBroadcast has changed the broadcast ChangesBroadcast in place, which all"),
+        (KeepsParameters, r"KeepsParameters.Client.finish \(.*\) kept the attribute old, which shares the model's "),
+        (KeepsGradient, r"KeepsGradient.Client.gradient \(.*\) kept the attribute all, which shares the model's mem"),
+    ],
+)
+def test_memory_that_is_shared_is_neither_changed_nor_kept(tiny, simulate, method, words):
+    with pytest.raises(WrongResult, match=words):
+        simulate(tiny(**ONE_ROUND, methods={f"{HERE}{method.__name__}": {}}))
+
+
+class KeepsClient(Method):
+    class Client(ClientHalf):
+        def start(self, client, message):
+            self.mine = client
+
+
+def test_a_client_that_a_half_keeps_is_refused_in_one_line(tiny, simulate):
+    """Its state has the half's state, and so on."""
+    with pytest.raises(
+        RunError, match=r"mine, set by KeepsClient.Client.start \(.*\) holds a HostedClient; make it in"
+    ):
+        simulate(tiny(**ONE_ROUND, methods={f"{HERE}KeepsClient": {}}))
 
 
 class NotAPlan(Method):

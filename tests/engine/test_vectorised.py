@@ -496,7 +496,8 @@ def test_a_run_says_how_many_clients_trained_together(tiny, tmp_path):
     together = raysim.run(tiny(training__vectorise=2), out=tmp_path / "together", local=True)
     assert together.clients_together == 2
     assert json.loads((tmp_path / "together/summary.json").read_text())["clients_together"] == 2
-    alone = raysim.run(tiny(training__vectorise=2, methods={"der": {}}), out=tmp_path / "alone", local=True)
+    with pytest.warns(UserWarning, match="clients train one at a time, as der.penalty cannot run for several at once"):
+        alone = raysim.run(tiny(training__vectorise=2, methods={"der": {}}), out=tmp_path / "alone", local=True)
     assert alone.clients_together == 1
     assert "clients_together" not in json.loads((tmp_path / "alone/summary.json").read_text())
 

@@ -57,6 +57,19 @@ def test_the_change_over_common_seeds(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("last", "same"), [("2", True), ("3", False)])
+def test_a_method_that_leaves_every_model_as_it_is_did_nothing(tmp_path: Path, last: str, same: bool) -> None:
+    """Equal accuracies alone do not show that: the model of the last seed may differ."""
+    for name, methods in (("plain", {}), ("prox", PROX)):
+        for seed in range(3):
+            model = (last if (name, seed) == ("prox", 2) else str(seed)) * 64
+            make_run(tmp_path / f"{name}-{seed}", {"methods": methods, "seed": seed}, model_sha256=model)
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    (table,) = tabulate_gains(setting, "domain_il")
+    said = "gives the same models, bit by bit" if same else "does not change the average accuracy (3 seeds): not signif"
+    assert table.sentences[0].startswith(f"FedProx, compared with FedAvg, {said}")
+
+
 def test_a_method_that_is_added_to_several_has_a_family_and_the_others_one_by_base(tmp_path: Path) -> None:
     """Fed-A-GEM is added to FedAvg, DER and FedProx: + 3, 4, 5 each, so p is 3 * 0.0202 = 0.0606.
 

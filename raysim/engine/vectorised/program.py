@@ -17,7 +17,7 @@ from raysim.engine.hosted_client import HostedClient
 from raysim.engine.vectorised.layers import Layers, inner
 from raysim.engine.vectorised.one_client import Hidden, OneClient, Tensors, with_tensors
 from raysim.system.errors import RunError, describe_error
-from raysim.system.state import map_tensors
+from raysim.system.state import map_tensors, tensors_in
 
 SEEN_BEFORE = 2  # programs of a kind before a graph pays off
 MOST_GRAPHS = 8  # each has its own tensors
@@ -135,7 +135,7 @@ class Programs:
             return program(tensors)
         numbers = {name: map_tensors(lambda _: NO_TENSOR, sent.value) for name, sent in tensors.broadcasts.items()}
         names = {name: sorted(own) for name, own in tensors.clients["halves"].items()}
-        shapes = [(tensor.shape, tensor.dtype) for tensor in _leaves(tensors)]
+        shapes = [(tensor.shape, tensor.dtype) for tensor in tensors_in(tensors)]
         key = repr((program.kind, numbers, [*tensors.clients], names, shapes))
         if key not in self._graphs:
             self._seen[key] += 1
@@ -143,7 +143,7 @@ class Programs:
                 return program(tensors)
             self._graphs[key] = _capture(program, tensors)
         graph, inputs, outputs = self._graphs[key]
-        for kept, given in zip(_leaves(inputs), _leaves(tensors), strict=True):
+        for kept, given in zip(tensors_in(inputs), tensors_in(tensors), strict=True):
             kept.copy_(given)
         graph.replay()
         return outputs
@@ -152,8 +152,8 @@ class Programs:
 def _capture(program: Program, tensors: Tensors) -> tuple[Any, Tensors, Passed]:
     """Capture a program as a graph, with its inputs and outputs. Raises RunError: it computes other values."""
     inputs: Tensors = map_tensors(lambda tensor: tensor.detach().clone(), tensors)
-    leaves = _leaves(inputs)  # the program puts others into the same dict
-    expected = _leaves(program(map_tensors(torch.clone, inputs)))
+    leaves = tensors_in(inputs)  # the program puts others into the same dict
+    expected = tensors_in(program(map_tensors(torch.clone, inputs)))
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream), warnings.catch_warnings():
@@ -165,24 +165,12 @@ def _capture(program: Program, tensors: Tensors) -> tuple[Any, Tensors, Passed]:
     clients = dict(inputs.clients)
     with torch.cuda.graph(graph):
         outputs = program(Tensors(clients, inputs.broadcasts))
-    for kept, given in zip(leaves, _leaves(tensors), strict=True):
+    for kept, given in zip(leaves, tensors_in(tensors), strict=True):
         kept.copy_(given)
     graph.replay()
-    if not all(map(torch.equal, _leaves(outputs), expected)):
+    if not all(map(torch.equal, tensors_in(outputs), expected)):
         raise RunError("resources.cuda_graphs: a step's graph computes other values; set it to false")
     return graph, inputs, outputs
-
-
-def _leaves(value: object) -> list[Tensor]:
-    """Return the tensors in a value, in a fixed order."""
-    found: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
-
-    map_tensors(note, value)
-    return found
 
 
 @contextmanager
