@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 
 from raysim.api.method import ClientHalf, Half, Method, ServerHalf
+from raysim.config.error_text import find_nearest
 from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError
 
-NEAR = 2  # a name with at most this many wrong letters counts as a misspelled hook
 HOOKS = {
     half: [name for name, part in vars(half).items() if isinstance(part, FunctionType) and not name.startswith("_")]
     for half in (ClientHalf, ServerHalf)
@@ -22,15 +22,14 @@ def check_hook_names(name: str, method: Method) -> None:
     Raises:
         ConfigError: see above. Also if a function of the server half is unused, as a server half has no ops.
     """
+    bases = {hook: base for base, hooks in HOOKS.items() for hook in hooks}
     for half, function in _unused(method):
-        for base, hooks in HOOKS.items():
-            near = [hook for hook in hooks if _distance(function.__name__, hook) <= NEAR]
-            if near:
-                meant = min(near, key=lambda hook: _distance(function.__name__, hook))
-                raise ConfigError(
-                    f"methods.{name}: {place_of(function)} is no hook of a {half.side} half and is never called; did "
-                    f"you mean the {base.side} half's {meant}? Start the name of a helper function with an underscore"
-                )
+        own = function.__name__
+        if meant := own if own in bases else find_nearest(own, [*bases]):
+            raise ConfigError(
+                f"methods.{name}: {place_of(function)} is no hook of a {half.side} half and is never called; did "
+                f"you mean the {bases[meant].side} half's {meant}? Start the name of a helper with an underscore"
+            )
         if issubclass(half, ServerHalf):
             allowed = f"a hook ({', '.join(HOOKS[ServerHalf])}), or a name that starts with an underscore"
             raise ConfigError(f"methods.{name}: found {place_of(function)}, which nothing calls, allowed: {allowed}")
@@ -89,13 +88,3 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
     for const in code.co_consts:
         if isinstance(const, CodeType):
             yield from _nested(const)
-
-
-def _distance(one: str, other: str) -> int:
-    """Return how many letters have to be added, removed or replaced to turn one word into the other."""
-    row = list(range(len(other) + 1))
-    for index, letter in enumerate(one, 1):
-        before, row = row, [index]
-        for place, expected in enumerate(other, 1):
-            row.append(min(before[place] + 1, row[-1] + 1, before[place - 1] + (letter != expected)))
-    return row[-1]
