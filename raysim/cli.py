@@ -180,7 +180,14 @@ def _list(parser: ArgumentParser, asked: Namespace) -> int:
 
 def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.sweeps.directory import plan_sweep
-    from raysim.sweeps.display import describe_outcome, list_ends, list_runs, open_sweep_display, summarise_outcomes
+    from raysim.sweeps.display import (
+        describe_outcome,
+        list_ends,
+        list_other_code,
+        list_runs,
+        open_sweep_display,
+        summarise_outcomes,
+    )
     from raysim.sweeps.sweep import carry_out
 
     plan = plan_sweep(asked.config, asked.overrides, asked.out)
@@ -191,7 +198,7 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
         shown.log = RAYS_LOG
         outcomes = carry_out(plan, asked.local, asked.jobs, shown)
     if not asked.quiet:
-        print(*list_ends(outcomes), summarise_outcomes(outcomes, plan), sep="\n")
+        print(*list_ends(outcomes), *list_other_code(outcomes), summarise_outcomes(outcomes, plan), sep="\n")
         print(f"sweep directory: {plan.out}")
         if any(outcome.status == "done" for outcome in outcomes):
             print(f"report:          raysim report {plan.out}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysim.config import Config
+from raysim.config.lookup import own_names
 from raysim.engine.compatibility import make_methods
 from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
 from raysim.engine.vectorised.support import clients_together
@@ -31,6 +32,7 @@ from raysim.records.run_directory import (
     sha256,
 )
 from raysim.records.totals import Totals
+from raysim.system.custom_code import digest_own_code
 from raysim.system.errors import RunError
 from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
@@ -71,7 +73,8 @@ class Recorder:
         self._facts["test_samples"] = [len(task.test) for task in federation.tasks]
         counted = federation.objective.counts and config.evaluation.model == "global"
         self._samples = self._facts["test_samples"] if counted else None  # of accuracies over samples
-        self._versions = find_versions()
+        code = digest_own_code(own_names(config))
+        self._versions = find_versions() | ({} if code is None else {"code": code})
         self.checkpoints = Checkpoints(directory, config, self._versions["raysim"])
         self._interruptions = Interruptions(directory)
         with ExitStack() as entered:

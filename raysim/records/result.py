@@ -90,7 +90,7 @@ class Result:
     rounds_recomputed: int
     """The number of rounds that recoveries computed again."""
     versions: Mapping[str, str | None]
-    """The versions of Python, torch, Ray and raysim, and the git commit."""
+    """The versions of Python, torch, Ray and raysim, and the git commit. `code` is a digest of custom modules."""
     directory: Path = Path()
     """The run's directory."""
 

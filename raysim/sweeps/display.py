@@ -13,12 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config.error_text import show
+from raysim.config.lookup import own_names
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.bar import clock
 from raysim.launch.display import Display, RunDisplay, accuracy_so_far
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 from raysim.system.console import make_console
+from raysim.system.custom_code import digest_own_code
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
 WIDE = 100  # columns of a terminal in which a run's task has room
@@ -166,7 +168,18 @@ def list_runs(plan: SweepPlan) -> list[str]:
 def list_ends(outcomes: Sequence[RunOutcome]) -> list[str]:
     """Return a line for each tuned row with a chosen value at an end of its list. A longer list may help there."""
     found = {cell.folder.rpartition("/seed-")[0] or cell.folder: cell for cell in (one.cell for one in outcomes)}
-    return [f"at the end of its list: {cell.folder}: {cell.at_end}" for cell in found.values() if cell.at_end]
+    return [f"at the end of its list: {row}: {cell.at_end}" for row, cell in found.items() if cell.at_end]
+
+
+def list_other_code(outcomes: Sequence[RunOutcome]) -> list[str]:
+    """Return a line for each run that was done before its custom code was changed."""
+    return [
+        f"done with other code than now: {one.directory}; remove it and repeat the sweep to run it again"
+        for one in outcomes
+        if one.result is not None
+        and (before := one.result.versions.get("code")) is not None
+        and before != digest_own_code(own_names(one.cell.config))
+    ]
 
 
 def _show_settings(cell: Cell) -> str:

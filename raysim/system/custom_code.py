@@ -1,6 +1,7 @@
 """Code of the user's own: whether a component is, where it is defined, and which files other machines must be sent."""
 
 import functools
+import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -59,6 +60,14 @@ def find_own_code(names: Iterable[str]) -> list[Path]:
     modules = {name.partition(":")[0].partition(".")[0] for name in names}
     found = {path for name in modules - {"raysim"} for path in _paths(name)}
     return sorted(path for path in found if not any(path.is_relative_to(place) for place in INSTALLED))
+
+
+def digest_own_code(names: Iterable[str]) -> str | None:
+    """Return a digest of the source of such modules and packages, as it is on the disk now. None if there is none."""
+    places = find_own_code(names)
+    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
+    digest = hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files))
+    return digest.hexdigest() if files else None
 
 
 def _paths(name: str) -> Iterator[Path]:

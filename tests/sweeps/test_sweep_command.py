@@ -31,6 +31,31 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAYSIM_DATA", raising=False)
 
 
+OWN = """
+from raysim.api import ClientHalf, Method
+
+
+class Prox(Method):
+    class Client(ClientHalf):
+        def gradient(self, step, gradient):
+            return gradient * FACTOR
+"""
+
+
+def test_runs_of_code_that_has_changed_since_are_named(
+    sweep_file: Write, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run of FedAvg has none of it, and a run with the code as it is now is not named."""
+    monkeypatch.syspath_prepend(tmp_path)
+    own, path = tmp_path / "changing_prox.py", sweep_file("grid: {methods: {FL: {}, Prox: {'changing_prox:Prox': {}}}}")
+    for factor, changed in ((0.5, False), (0.4, True)):
+        own.write_text(OWN.replace("FACTOR", str(factor)))
+        assert main(["sweep", str(path), "--local"]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if "other code" in line]
+        words = "done with other code than now: runs/try/Prox; remove it and repeat the sweep to run it again"
+        assert lines == ([words] if changed else [])
+
+
 def test_lines_tell_of_every_run_and_failures_once_more_at_the_end(sweep_file: Write, capsys: Captured) -> None:
     path = str(sweep_file(GRID))
     assert main(["sweep", path, "--local"]) == 1

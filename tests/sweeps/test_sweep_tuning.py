@@ -254,7 +254,7 @@ def test_the_command_line_names_picks_at_the_ends_of_their_lists(
     rows = "tune: {methods: {P: {training.optimizer.lr: [1.0e-9, 1.0e-10]}}}"
     path = sweep_file(f"grid: {{seed: [0]}}\n{rows}")
     assert main(["sweep", str(path), "--local", "--out", str(path.parent / "out")]) == 0
-    assert "at the end of its list: P/seed-0: lr=1.0e-09\n" in capsys.readouterr().out
+    assert "at the end of its list: P: lr=1.0e-09\n" in capsys.readouterr().out
 
 
 def test_where_all_trials_fail_the_runs_fail(tmp_path: Path) -> None:
