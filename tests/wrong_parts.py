@@ -31,6 +31,7 @@ def parts(labels: Any, clients: int, generator: Any, *, wrong: str = "raises") -
         "below": [np.array([-1])] + [ROWS[:0]] * (clients - 1),
         "ragged": [[[1], [2, 3]]] * clients,
         "none": None,
+        "empty": [ROWS[:0]] * clients,
         "draws": np.array_split(np.random.permutation(len(labels)), clients) if wrong == "draws" else 0,
     }[wrong]
 

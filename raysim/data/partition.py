@@ -74,6 +74,8 @@ def _find_problem(parts: Any, rows: int, clients: int) -> str | None:
     assigned = np.concatenate(arrays).astype(np.int64)
     if assigned.size and not 0 <= assigned.min() <= assigned.max() < rows:
         return f"rows from {assigned.min()} to {assigned.max()}, allowed: 0 to {rows - 1}"
+    if rows and not assigned.size:
+        return f"no row for any client, allowed: at least one of the {rows} rows"
     uses = np.bincount(assigned, minlength=rows)
     if uses.size and uses.max() > 1:
         return f"row {uses.argmax()} {uses.max()} times, allowed: each row once, to one client"

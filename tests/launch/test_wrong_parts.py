@@ -38,6 +38,7 @@ PARTITION: list[Case] = [
     ("below", "returned rows from -1 to -1, allowed: 0 to 199", ""),
     ("ragged", "returned a part that is no array (setting an array element", ""),
     ("none", "returned NoneType, allowed: a list of 2 arrays of rows", ""),
+    ("empty", "returned no row for any client, allowed: at least one of the 200 rows", ""),
     ("draws", "partition wrong_parts:parts used NumPy's global generator, which the whole process shares", ""),
 ]
 SCENARIO: list[Case] = [
