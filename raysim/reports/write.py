@@ -151,7 +151,7 @@ def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tu
 def _save(drawing: Drawing, folder: Path) -> Plot:
     """Write a drawing for the page into a folder, and for a paper into its sister `figures`."""
     plot = save_drawing(drawing, folder)
-    save_for_paper(drawing.figure, plot.for_paper.parent, drawing.stem)
+    save_for_paper(drawing.figure, plot.for_paper.parent, drawing.stem, drawing.least)
     return plot
 
 

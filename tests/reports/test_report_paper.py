@@ -112,15 +112,15 @@ def test_a_gain_without_an_interval_is_a_number() -> None:
     assert format_gain(ACCURACY, None) == "-"
 
 
-@pytest.mark.parametrize(("before", "after"), [(5.8, COLUMN), (11.2, PAGE)])
-def test_figures_are_as_wide_as_a_column_or_a_page(before: float, after: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("before", "least", "after"), [(5.8, 0, COLUMN), (11.2, 0, PAGE), (5.8, 5.8, PAGE)])
+def test_figures_are_as_wide_as_a_column_or_a_page(before: float, least: float, after: float, tmp_path: Path) -> None:
     """A point is a 72nd of an inch: 3.25 inches are 234 points, and 6.75 are 486."""
     labels = [f"a method with a long name {number}" for number in range(4)]
     figure, axes = make_chart(labels, "title", "x", "y", before)
     for label in labels:
         axes.plot([0, 1], label=label)
     put_legend_below(figure, axes)
-    save_for_paper(figure, tmp_path, "drawn")
+    save_for_paper(figure, tmp_path, "drawn", least)
     points = round(72 * after)
     assert re.search(rb"/MediaBox \[ 0 0 (\d+)", (tmp_path / "drawn.pdf").read_bytes())[1] == str(points).encode()
     assert f'width="{points}pt"' in (tmp_path / "drawn.svg").read_text()

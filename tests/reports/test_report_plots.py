@@ -165,6 +165,14 @@ def test_a_swept_knob_is_drawn_and_two_are_not(tmp_path: Path) -> None:
     assert drawn.stem == "1-domain_il-tradeoff-special-lam-of-special"
 
 
+def test_groups_with_equal_hyperparameters_are_no_sweep_of_one(tmp_path: Path) -> None:
+    """Two rows of a sweep, one with clipped gradients."""
+    (tmp_path / "sweep.yaml").write_text("name: s\nruns: {plain: {methods: plain}, clipped: {methods: clipped}}\n")
+    for name, clip in (("plain", None), ("clipped", 1.0)):
+        make_run(tmp_path / name, {"methods": {"special": {"lam": 0.1}}, "training.clip_norm": clip})
+    assert list(draw_tradeoffs(one_scene(tmp_path))) == []
+
+
 def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> None:
     for lam in (0.1, 0.5):
         for rate in (0.5, 1.0):

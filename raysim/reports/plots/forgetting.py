@@ -55,7 +55,7 @@ def draw_forgetting(scene: Scene, protocol: str, matrices: Sequence[Array]) -> D
     less = MORE_IS_BETTER if metric.higher_is_better else LESS_IS_BETTER
     words = f"Forgetting of each task but the last, {label}: {less.format(metric.name)}"
     sorting = "methods that forget least are above; purple: the task got better."
-    return Drawing(f"{setting.number}-{protocol}-forgetting", f"{words}; mean over seeds; {sorting}", figure)
+    return Drawing(f"{setting.number}-{protocol}-forgetting", f"{words}; mean over seeds; {sorting}", figure, width)
 
 
 def forgotten(found: Array, metric: Metric) -> Array:

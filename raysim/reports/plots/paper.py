@@ -22,14 +22,16 @@ LONGEST = 28  # letters of a line of an axis
 SCALE = TYPE / STYLE["font.size"]
 
 
-def save_for_paper(figure: Figure, folder: Path, stem: str) -> None:
+def save_for_paper(figure: Figure, folder: Path, stem: str, least: float = 0.0) -> None:
     """Write STEM.pdf and STEM.svg into a folder that exists, if they can be read there.
 
-    The figure has their size afterwards. One of many panels would be as high as several pages.
+    The figure has their size afterwards. One of many panels would be as high as several pages. `least` is the least
+    width on the screen, in inches.
     """
     if len(figure.axes) > MOST_PANELS:
         return
-    fit_to_paper(figure, COLUMN if figure.get_figwidth() <= WIDEST_FOR_A_COLUMN else PAGE)
+    fits = figure.get_figwidth() <= WIDEST_FOR_A_COLUMN and SCALE * least <= COLUMN
+    fit_to_paper(figure, COLUMN if fits else PAGE)
     drawn = BytesIO()
     FigureCanvasPdf(figure).print_pdf(drawn, metadata={"CreationDate": None})
     (folder / f"{stem}.pdf").write_bytes(drawn.getvalue())

@@ -65,11 +65,15 @@ Xml.register_namespace("xlink", XLINK)
 
 @dataclass(frozen=True)
 class Drawing:
-    """A finished drawing: the stem of its files, what it shows in words, and the figure."""
+    """A finished drawing: the stem of its files, what it shows in words, the figure, and its least width.
+
+    A figure narrower than `least`, in inches on the screen, cannot be read.
+    """
 
     stem: str
     caption: str
     figure: Figure
+    least: float = 0.0
 
 
 def choose_look(number: int, component: int = 0) -> Look:

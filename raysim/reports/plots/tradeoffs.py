@@ -42,7 +42,7 @@ def _knob_sweeps(scene: Scene) -> dict[tuple[tuple[str, ...], str, str], list[Kn
                     family.append((float(value), group, look, rest))
     found: dict[tuple[tuple[str, ...], str, str], list[KnobSweep]] = {}
     for (methods, method, knob, _), family in families.items():
-        if len(family) > 1:
+        if len({value for value, *_ in family}) > 1:
             found.setdefault((methods, method, knob), []).append(sorted(family, key=lambda member: member[0]))
     return found
 
