@@ -1,5 +1,7 @@
 """Configs that are wrong, and the one line that each of them gets."""
 
+from pathlib import Path
+
 TOP = (
     "name, seed, dataset, scenario, partition, clients, model, objective, training, memory, methods, participation, "
     "aggregation, schedule, resources, evaluation, checkpoint, logging, callbacks"
@@ -168,7 +170,7 @@ ON_THE_COMMAND_LINE = [
     (["dataset.name=gone"], ("dataset.name=gone: dataset 'gone': the module module_that_is_not_there cannot be "
      "imported: ModuleNotFoundError: No module named 'module_that_is_not_there'")),
     (["dataset.name=broken"], ("dataset.name=broken: dataset 'broken': the module named_broken cannot be imported: "
-     "RuntimeError: two\\nlines")),
+     f"RuntimeError: two, lines (<module>, {Path(__file__).with_name('named_broken.py')}:3)")),
     (["scenario={kind: class_incremental, tasks: 2, classes: [[0, 1], [2], [3]]}"], ("scenario={kind: "
      "class_incremental, tasks: 2, classes: [[0, 1], [2], [3]]}: scenario.tasks: found 2, allowed: 3, one for each "
      "list of scenario.classes")),
