@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import raysim
 from raysim.api import Delta, Method, ServerHalf
 from raysim.callbacks import Callback, RunView
+from raysim.callbacks.callback_list import make_callbacks
 from raysim.cli import main
 from raysim.config import Config
 from raysim.config.lookup import names_for_actors
@@ -357,6 +358,19 @@ def test_what_is_no_callback_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"callbacks: found 3, allowed: names and objects of raysim.callbacks.Callb"):
         raysim.run(CONFIG, out=tmp_path / "run", local=True, callbacks=cast(list[Any], [3]))
     assert not (tmp_path / "run").exists()
+
+
+class Misspelled(Callback):
+    """Would never be called."""
+
+    def on_rounds(self, run: Any, done: Any) -> None:
+        raise AssertionError
+
+
+def test_a_misspelled_hook_is_refused(tiny: Any) -> None:
+    words = r"callbacks.Misspelled: found Misspelled.on_rounds \(.*\), which is never called, allowed: on_start, "
+    with pytest.raises(ConfigError, match=words):
+        make_callbacks(tiny(), [], [Misspelled()])
 
 
 def test_they_stay_with_the_driver(tiny: Any) -> None:

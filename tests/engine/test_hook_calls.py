@@ -1,7 +1,9 @@
 """User-defined hooks that would spoil a run without an error: each is refused, and the error names the hook."""
 
+import math
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -384,3 +386,15 @@ class Gram(Method):
 
 def test_float64_terms_arrive_in_float64(tiny, simulate):
     simulate(tiny(**ONE_ROUND, methods={f"{HERE}Gram": {}}))
+
+
+def noisy(shape, classes):
+    """A model with weights from NumPy's global generator."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+    model[1].weight.data = torch.from_numpy(np.random.standard_normal(model[1].weight.shape)).float()
+    return model
+
+
+def test_a_model_that_draws_from_numpy_has_the_same_weights_each_time(tiny, simulate):
+    config = tiny(**ONE_ROUND, model={"name": f"{HERE}noisy"})
+    assert simulate(config).sha256 == simulate(config).sha256
