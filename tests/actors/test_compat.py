@@ -73,7 +73,7 @@ def test_the_plain_mode_leaves_out_all_that_saves_time_or_memory(
     assert workers.choose_start(tiny().resources, ["a node"]) == ([{}], None)
 
 
-@pytest.mark.skipif(not CAN_FORK, reason="where no worker can be forked, `forked` is refused by the config")
+@pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux alone; elsewhere the config refuses `forked`")
 def test_one_line_says_so_and_forked_workers_are_refused(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "version", lambda name: "2.61.0")
     said: list[str] = []

@@ -138,13 +138,18 @@ def loss_by_loops(
     outputs: Any, targets: Any, anchors: Any, no_object: float, coordinates: float, ignore: float
 ) -> float:
     """The docstring's formula, object by object and cell by cell, in NumPy."""
-    sigmoid = lambda t: 1 / (1 + np.exp(-t))  # noqa: E731
+
+    def sigmoid(t: Any) -> Any:
+        return 1 / (1 + np.exp(-t))
+
+    def clip(v: Any) -> Any:
+        return min(max(v, 0), 1)
+
     n, rows, columns, _ = outputs.shape
     raw, total = outputs.reshape(n, rows, columns, len(anchors), -1), 0.0
 
     def iou(a: Any, b: Any) -> float:
         (ax, ay, aw, ah), (bx, by, bw, bh) = a, b
-        clip = lambda v: min(max(v, 0), 1)  # noqa: E731
         a0, a1, b0, b1 = clip(ax - aw / 2), clip(ax + aw / 2), clip(bx - bw / 2), clip(bx + bw / 2)
         c0, c1, d0, d1 = clip(ay - ah / 2), clip(ay + ah / 2), clip(by - bh / 2), clip(by + bh / 2)
         shared = max(min(a1, b1) - max(a0, b0), 0) * max(min(c1, d1) - max(c0, d0), 0)
