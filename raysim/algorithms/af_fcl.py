@@ -44,6 +44,7 @@ from raysim.api import (
 
 ROOT = 2.0  # both distillation losses compare the square roots of probabilities, which is a temperature of 2
 LEAST = 1e-12  # a variance, so that a code that is constant has a density
+FLOOR = 1e-30  # added to the probabilities of drawn features, as in the authors' code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,10 +210,11 @@ class Learner:
             weights = weights_of(at, labels, codes, y, usual, self.client.classes)
         logits = self.layer.logits_of(drawn, x)
         teacher = None if last is None else self.layer.logits_of(drawn, x, last)
-        fit = (weights * functional.cross_entropy(logits, labels, reduction="none")).mean()
+        fit = (weights * capped_losses(logits).gather(1, labels[:, None]).flatten()).mean()
         loss = ((1 - method.theta) * usual + method.theta) * fit
         if teacher is not None:
-            loss = loss + method.k_out * method.k_kdlast * distillation_loss(teacher, logits, ROOT)
+            distance = (functional.softmax(teacher / ROOT, 1) * capped_losses(logits / ROOT)).sum(1).mean()
+            loss = loss + method.k_out * method.k_kdlast * distance
         gradient = self.layer.gradient_of(method.k_flow * loss)
         self.optimizers["layer"].step(self.model.parameters[self.layer.own], gradient, self.client.lr)
 
@@ -247,6 +249,14 @@ def draw(network: FlatModel, known: Tensor, count: int) -> tuple[Tensor, Tensor,
     code = torch.randn(count, flow.features, dtype=network.dtype, device=network.device)
     with torch.no_grad():
         return flow.decode(code, labels), labels, code
+
+
+def capped_losses(logits: Tensor) -> Tensor:
+    """Return -ln(p + 1e-30) of each class [n, classes], with p the softmax of logits [n, classes].
+
+    It is at most 69, and has no gradient where p is 0. A feature that explodes in the flow then changes nothing.
+    """
+    return -(functional.softmax(logits, 1) + FLOOR).log()
 
 
 def weights_of(at: Tensor, labels: Tensor, codes: Tensor, y: Tensor, usual: Tensor, classes: int) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from raysim.algorithms.af_fcl import AfFcl, Learner, draw, weights_of
+from raysim.algorithms.af_fcl import AfFcl, Learner, capped_losses, draw, weights_of
 from raysim.algorithms.parts.conditional_flow import ConditionalFlow
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.feature_layer import FeatureLayer
@@ -99,6 +99,30 @@ def test_the_distance_of_outputs_compares_square_roots():
     """p = (.8, .2) has the roots 2 : 1, so (2/3, 1/3); of (.5, .5) they are equal: -ln(2/9) / 2 = .752039."""
     old, new = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.8, 0.2]]).log()
     assert distillation_loss(old, new, 2.0).item() == pytest.approx(0.752039, rel=1e-6)
+
+
+def test_a_drawn_feature_far_from_all_others_changes_nothing():
+    """A probability of 0 costs -ln 1e-30 = 69.08 at most, and the loss has no slope; at (.8, .2) it is -ln .2 = 1.609.
+
+    The slope of -ln p_1 at (.8, .2) is (.8, -.8). A logit of 1e9 leaves the others the probability 0.
+    """
+    logits = torch.tensor([[1e9, 0.0], [math.log(4), 0.0]], requires_grad=True)
+    losses = capped_losses(logits)[:, 1]
+    assert losses.tolist() == pytest.approx([69.0776, 1.609438], rel=1e-5)
+    (slopes,) = torch.autograd.grad(losses.sum(), logits)
+    assert slopes[0].tolist() == [0.0, 0.0]
+    assert slopes[1].tolist() == pytest.approx([0.8, -0.8], rel=1e-5)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_replay_of_exploded_features_leaves_the_layer(last, monkeypatch):
+    """Features of 1e12 before the head make every probability 0 or 1, so that no loss on them has a gradient."""
+    made = learner(last, tail=1)
+    before = made.model.parameters.clone()
+    far = torch.full((6, 5), 1e12, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
+    monkeypatch.setattr("raysim.algorithms.af_fcl.draw", lambda *_: (*far, torch.zeros(6, 5, dtype=torch.float64)))
+    made.step_replay(X, Y)
+    assert torch.equal(made.model.parameters, before)
 
 
 class Sgd:

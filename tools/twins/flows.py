@@ -114,9 +114,10 @@ def af_fcl(
             usual = (likelihood / 5).exp().mean().detach()
             z, before = (drawn @ u[45:75].view(6, 5).T + u[75:] for u in (v, last))
             weights = densities(codes, labels, own.detach(), y, usual)
-            fit = (weights * cross_entropy(z, labels, reduction="none")).mean()
+            fit = -(weights * (z.softmax(1) + 1e-30).log()[range(len(y)), labels]).mean()
             loss = ((1 - theta) * usual + theta) * fit
-            return k_flow * (loss + k_out * k_kdlast * distil(before, z, 2.0) if old else loss)
+            far = -((before / 2).softmax(1) * ((z / 2).softmax(1) + 1e-30).log()).sum(1).mean()
+            return k_flow * (loss + k_out * k_kdlast * far if old else loss)
 
         def whole(v: Tensor, x: Tensor, y: Tensor, last: Tensor = last, old: list[int] = old) -> Tensor:
             far = k_feat * (hidden(v, x) - hidden(last, x)).square().mean()
