@@ -18,6 +18,7 @@ from raysim.estimate.memory import MemoryNeed, estimate_memory
 from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
 from raysim.evaluation.scoring import chunks_for
+from raysim.federation.doubts import describe_doubts
 from raysim.federation.features import FeaturePass
 from raysim.federation.federation import Federation, build_federation
 from raysim.launch.amounts import in_hours, in_milliseconds, in_units
@@ -69,7 +70,7 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
         yield from _without_data(config, capacity)
         raise
     yield "run", run
-    if warnings := [*describe_unused(methods), *describe_one_at_a_time(config, methods)]:
+    if warnings := [*describe_unused(methods), *describe_one_at_a_time(config, methods), *describe_doubts(raw)]:
         yield "warning", "; ".join(warnings)
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent = f"{in_units(model.weights().nbytes)} as sent" if sends_model(methods) else "never sent"

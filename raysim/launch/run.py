@@ -23,6 +23,7 @@ from raysim.engine.vectorised.support import describe_one_at_a_time
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
 from raysim.estimate.placement import Placement
+from raysim.federation.doubts import describe_doubts
 from raysim.federation.federation import Federation
 from raysim.launch.announcing import describe_start
 from raysim.launch.bar import open_run_display
@@ -102,10 +103,7 @@ def run(
         display = opened_display = opened or RunDisplay()
         display.take(StartStep("reading the data"))
         methods = check_methods(resolved)
-        for line in (*describe_unused(methods), *describe_one_at_a_time(resolved, methods)):
-            if type(display) is RunDisplay:  # which shows nothing, as in a call from Python
-                warnings.warn(line, stacklevel=2)
-            display.say(line)
+        _warn([*describe_unused(methods), *describe_one_at_a_time(resolved, methods)], display)
         capacity = this_machine()
         places = None
         if local:
@@ -115,6 +113,7 @@ def run(
             places = placement.place(resolved, capacity)
         with downloads_reported(lambda text: opened_display.take(StartStep(text))):
             federation, model = load_parts(resolved)
+        _warn(describe_doubts(federation), display)
         told = make_callbacks(resolved, federation.protocols, callbacks)
         name = getattr(display, "log", None)  # a custom display need not have it
         log = directory / name if name and not local else None
@@ -135,6 +134,14 @@ def run(
                 steps.throw(error)  # it may have been raised between two steps
             assert execution.result is not None
             return execution.result
+
+
+def _warn(lines: Sequence[str], display: RunDisplay) -> None:
+    """Show warnings, in a call from Python as Python's own."""
+    for line in lines:
+        if type(display) is RunDisplay:  # which shows nothing, as in a call from Python
+            warnings.warn(line, stacklevel=3)
+        display.say(line)
 
 
 @contextmanager

@@ -1,0 +1,48 @@
+"""Data that are allowed, but are likely a mistake: `raysim check` and a run say so."""
+
+import numpy as np
+import pytest
+
+import raysim
+from raysim.federation.doubts import describe_doubts
+from raysim.federation.federation import build_federation
+
+BRIGHT = np.linspace(0, 255, 24 * 4, dtype=np.float32).reshape(24, 2, 2)
+LABELS = np.arange(24) % 4
+
+
+@pytest.fixture
+def config_of(tiny, tmp_path):
+    """A function that makes a config with an npz file of these arrays."""
+
+    def make(x, y, **changes):
+        np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x[:8], y_test=y[:8])
+        dataset = {"name": "npz", "path": str(tmp_path / "mine.npz")} | changes
+        return tiny(dataset=dataset, scenario={"kind": "class_incremental", "tasks": 2})
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "changes", "words"),
+    [
+        (BRIGHT, LABELS, {}, ["found images of floats up to 255, which are used as they are; save uint8"]),
+        (BRIGHT.astype(np.uint8), LABELS, {}, []),
+        (BRIGHT / 255, LABELS, {}, []),
+        (BRIGHT, LABELS, {"normalize": "standard"}, []),
+        (BRIGHT.reshape(24, 4), LABELS, {}, []),  # numbers of a table may have any size
+        (BRIGHT / 255, LABELS + 1, {}, ["found no sample with label 0 of 5 classes; labels begin at 0, not at 1"]),
+        (BRIGHT / 255, np.minimum(LABELS, 2) * 2, {}, []),  # a class in between may have no samples
+    ],
+)
+def test_images_without_a_scale_and_labels_from_1_are_said(config_of, x, y, changes, words):
+    said = describe_doubts(build_federation(config_of(x, y, **changes)))
+    assert len(said) == len(words)
+    assert all(word in line for line, word in zip(said, words, strict=True))
+
+
+def test_check_and_a_run_say_them(config_of, tmp_path):
+    config = config_of(BRIGHT / 255, LABELS + 1)
+    assert raysim.check(config)["warning"].startswith("dataset: found no sample with label 0")
+    with pytest.warns(UserWarning, match="^dataset: found no sample with label 0 of 5 classes"):
+        raysim.run(config, out=tmp_path / "run", local=True)
