@@ -30,6 +30,7 @@ from raysim.models.freezing import frozen_bytes
 from raysim.models.graphs import MOST_GRAPHS
 from raysim.models.inputs import two_samples
 from raysim.system.capacity import MIB
+from raysim.system.custom_code import is_own
 
 MOST_MEASURED = 512 * MIB  # what this process holds beyond it, in a notebook, say, is data that no worker copies
 
@@ -162,9 +163,10 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
     of_halves, tables, (serving_networks, beside) = measure_halves(config, federation, model, batches)
-    broadcasts = 1 + sum(
-        bool(method.replies) for method in methods.values()
-    )  # a method's means come back as broadcasts
+    copies = 2 if any(is_own(method.Client) for method in methods.values()) else 1  # to notice what custom code changes
+    broadcasts = copies * (
+        1 + sum(bool(method.replies) for method in methods.values())
+    )  # means come back as broadcasts
     outputs, widest = measure_activations(model, two_samples(model.module, federation.shape, federation.vocabulary))
     tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
     training = size * outputs

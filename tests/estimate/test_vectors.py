@@ -5,6 +5,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from raysim import config as configs
+from raysim.api import ClientHalf, Method
 from raysim.engine.orders import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
@@ -21,6 +22,13 @@ WIDE = {
     "model": {"name": "mlp", "hidden": [1500, 1500]},  # of 9 MB, with blocks of 1 MB in a sum
     "training": {"rounds_per_task": 4, "batch_size": 4},
 }
+
+
+class Own(Method):
+    """FedAvg, with code of a user's at the clients."""
+
+    class Client(ClientHalf):
+        """Nothing."""
 
 
 class Watched(LocalRunner):
@@ -93,3 +101,14 @@ def test_frozen_weights_of_a_file_count_once_for_a_node(tmp_path):
     assert everywhere.driver - once.driver == 2 * frozen  # of its own model, and of the coordinator's
     assert once.node - everywhere.node == frozen
     assert everywhere.alone - once.alone == frozen  # two models in one process, and one file
+
+
+def test_a_host_has_broadcasts_twice_with_custom_code():
+    """With FedAvg, the one broadcast is the model. A copy of it shows whether custom code has changed it."""
+    needs = []
+    for methods in ({}, {"test_vectors:Own": {}}):
+        config = configs.load({**WIDE, "methods": methods})
+        federation = build_federation(config)
+        model = FlatModel(build_model(config, federation.shape, federation.classes))
+        needs.append(estimate_memory(config, federation, model).host)
+    assert needs[1] - needs[0] == model.weights().nbytes
