@@ -1,6 +1,7 @@
 """Display of a run in plain lines, and of its result; bar.py has the live one."""
 
 import sys
+import warnings
 from math import isclose
 
 from rich.box import SIMPLE
@@ -50,6 +51,13 @@ class RunDisplay(Display):
             self.say(event.text)
         elif isinstance(event, RolledBack):
             self.say(f"{event.why}; resuming from round {event.round}")
+
+
+def show_warning(display: RunDisplay, text: str) -> None:
+    """Show a warning, in a call from Python as one of Python's."""
+    if type(display) is RunDisplay:  # which shows nothing
+        warnings.warn(text, stacklevel=3)
+    display.say(text)
 
 
 class RunLines(RunDisplay):

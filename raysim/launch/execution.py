@@ -8,7 +8,7 @@ from typing import Any
 from raysim.callbacks.callback_list import CallbackList, Named
 from raysim.config import Config
 from raysim.federation.federation import Federation
-from raysim.launch.display import RunDisplay
+from raysim.launch.display import RunDisplay, show_warning
 from raysim.launch.recovery import Recovery, Start
 from raysim.launch.resuming import resume_command
 from raysim.launch.stop_file import STOP, StopFile
@@ -64,6 +64,11 @@ class Execution:
             RunError: the run failed, a callback did, or something could not be written.
         """
         with Recorder(self._config, self._federation, self._directory, began, footprint) as recorder:
+            if recorder.code_changed and recorder.saved is not None:
+                until = f"since round {recorder.saved.round}, from which it resumes"
+                show_warning(
+                    self._display, f"the custom code of the run has changed {until}; its results are of both versions"
+                )
             audience = CallbackList(self._callbacks, recorder, self._federation.availability.rows)
             try:
                 # closing the events ends the actors before their cluster

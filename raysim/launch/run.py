@@ -1,7 +1,6 @@
 """A run from a config to its directory: resolve, check, start, record, end."""
 
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from raysim.federation.doubts import describe_doubts
 from raysim.federation.federation import Federation
 from raysim.launch.announcing import describe_start
 from raysim.launch.bar import open_run_display
-from raysim.launch.display import RunDisplay
+from raysim.launch.display import RunDisplay, show_warning
 from raysim.launch.execution import Execution
 from raysim.launch.recovery import Attempt, Recovery, Start
 from raysim.launch.resuming import resolve_resumed
@@ -103,7 +102,8 @@ def run(
         display = opened_display = opened or RunDisplay()
         display.take(StartStep("reading the data"))
         methods = check_methods(resolved)
-        _warn([*describe_unused(methods), *describe_one_at_a_time(resolved, methods)], display)
+        for line in (*describe_unused(methods), *describe_one_at_a_time(resolved, methods)):
+            show_warning(opened_display, line)
         capacity = this_machine()
         places = None
         if local:
@@ -113,7 +113,8 @@ def run(
             places = placement.place(resolved, capacity)
         with downloads_reported(lambda text: opened_display.take(StartStep(text))):
             federation, model = load_parts(resolved)
-        _warn(describe_doubts(federation), display)
+        for line in describe_doubts(federation):
+            show_warning(opened_display, line)
         told = make_callbacks(resolved, federation.protocols, callbacks)
         name = getattr(display, "log", None)  # a custom display need not have it
         log = directory / name if name and not local else None
@@ -134,14 +135,6 @@ def run(
                 steps.throw(error)  # it may have been raised between two steps
             assert execution.result is not None
             return execution.result
-
-
-def _warn(lines: Sequence[str], display: RunDisplay) -> None:
-    """Show warnings, in a call from Python as Python's own."""
-    for line in lines:
-        if type(display) is RunDisplay:  # which shows nothing, as in a call from Python
-            warnings.warn(line, stacklevel=3)
-        display.say(line)
 
 
 @contextmanager

@@ -49,12 +49,14 @@ class Recorded:
     """The contents of a run's directory at a checkpoint; every field is a key of the manifest's `recorded`.
 
     `files` are the growing files' sizes in bytes by name, `tally` the totals, `seconds` the time the run had taken.
+    `code` has the digest of its custom code, or several if the code has changed.
     """
 
     files: Mapping[str, int]
     tally: Totals
     seconds: float = 0.0
     peak_memory_bytes: int = 0
+    code: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysim.config import Config
-from raysim.config.lookup import own_names
+from raysim.config.lookup import names_for_actors
 from raysim.engine.compatibility import make_methods
 from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
 from raysim.engine.vectorised.support import clients_together
@@ -73,13 +73,13 @@ class Recorder:
         self._facts["test_samples"] = [len(task.test) for task in federation.tasks]
         counted = federation.objective.counts and config.evaluation.model == "global"
         self._samples = self._facts["test_samples"] if counted else None  # of accuracies over samples
-        code = digest_own_code(own_names(config))
-        self._versions = find_versions() | ({} if code is None else {"code": code})
+        self._versions = find_versions()
         self.checkpoints = Checkpoints(directory, config, self._versions["raysim"])
         self._interruptions = Interruptions(directory)
         with ExitStack() as entered:
             entered.enter_context(lock_directory(directory, "run"))
             recorded = self._find_start(find_interruption(directory))
+            self.code_changed = self._note_code(recorded.code)
             self._seconds_before = recorded.seconds  # taken by the processes before this one
             footprint.reach(recorded.peak_memory_bytes)
             self._open(recorded)
@@ -134,7 +134,8 @@ class Recorder:
             case Checkpoint():
                 self.footprint.add(event.peaks)
                 files = self._files.flush()
-                self.checkpoints.write(event, Recorded(files, self._totals, self._seconds(), self.footprint.peak_bytes))
+                code, peak = self._versions.get("code"), self.footprint.peak_bytes
+                self.checkpoints.write(event, Recorded(files, self._totals, self._seconds(), peak, code))
             case Finished():
                 self.footprint.add(event.peaks)
                 self._interrupted = event.interrupted
@@ -185,6 +186,14 @@ class Recorder:
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._began
+
+    def _note_code(self, before: str | None) -> bool:
+        """Note the custom code in the versions, after that of a resumed run's rounds. Return whether it has changed."""
+        code = digest_own_code(names_for_actors(self.config))
+        changed = self.saved is not None and (before or "").rpartition(", then ")[2] != (code or "")
+        if code is not None:
+            self._versions["code"] = f"{before}, then {code}" if changed else before or code
+        return changed
 
     def _find_start(self, lost_by: str | None) -> Recorded:
         """Return what the directory held at the newest checkpoint, after noting the rounds that this loses, if any."""

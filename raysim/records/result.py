@@ -90,7 +90,9 @@ class Result:
     rounds_recomputed: int
     """The number of rounds that recoveries computed again."""
     versions: Mapping[str, str | None]
-    """The versions of Python, torch, Ray and raysim, and the git commit. `code` is a digest of custom modules."""
+    """The versions of Python, torch, Ray and raysim, and the git commit. `code` is a digest of custom modules.
+
+    It is several digests if a resumed run has had other code."""
     directory: Path = Path()
     """The run's directory."""
 

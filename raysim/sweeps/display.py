@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config.error_text import show
-from raysim.config.lookup import own_names
+from raysim.config.lookup import names_for_actors
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.bar import clock
 from raysim.launch.display import Display, RunDisplay, accuracy_so_far
@@ -178,7 +178,7 @@ def list_other_code(outcomes: Sequence[RunOutcome]) -> list[str]:
         for one in outcomes
         if one.result is not None
         and (before := one.result.versions.get("code")) is not None
-        and before != digest_own_code(own_names(one.cell.config))
+        and before != digest_own_code(names_for_actors(one.cell.config))
     ]
 
 

@@ -47,13 +47,14 @@ class Outage:
 
     def __init__(self, after: int) -> None:
         self.after = after
+        self.said: list[str] = []
 
     def take(self, event: object) -> None:
         if isinstance(event, RoundDone) and event.round == self.after:
             raise Power
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        self.said.append(text)
 
 
 def cut_off(out: Path, after: int, **overrides: object) -> None:
@@ -456,3 +457,42 @@ class Bomb(Method):
         def finish(self, client, delta):
             worth = float("nan") if (client.id, client.round) == (1, 6) else 1.0
             return Delta(delta.parameters * worth, delta.buffers), {}
+
+
+OWN = """from raysim.api import ClientHalf, Method
+
+
+class Mine(Method):
+    class Client(ClientHalf):
+        def gradient(self, step, gradient):
+            return gradient * {factor}
+"""
+
+
+def test_a_run_that_resumes_with_other_custom_code_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code is compared with that of the checkpoint. Its digests are in the summary, also after a third process."""
+    monkeypatch.syspath_prepend(tmp_path)
+    out, code = tmp_path / "run", tmp_path / "mine_that_changes.py"
+    code.write_text(OWN.format(factor="1.0"))
+    cut_off(out, 3, methods={"mine_that_changes:Mine": {}})
+    code.write_text(OWN.format(factor="2.0"))
+    outage = Outage(5)
+    with pytest.raises(Power):
+        raysim.run(None, out=out, local=True, resume=True, trust=True, display=outage)
+    assert "the custom code of the run has changed since round 2, from which it resumes; its results" in outage.said[0]
+    (out / "summary.json").unlink()
+    raysim.run(None, out=out, local=True, resume=True, trust=True)
+    digests = summary(out)["versions"]["code"].split(", then ")
+    now = hashlib.sha256(hashlib.sha256(code.read_bytes()).digest()).hexdigest()
+    assert len(digests) == 2
+    assert digests[1] == now != digests[0]
+
+
+def test_a_run_that_resumes_with_the_same_custom_code_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine_that_stays.py").write_text(OWN.format(factor="1.0"))
+    cut_off(tmp_path / "run", 3, methods={"mine_that_stays:Mine": {}})
+    ended = raysim.run(None, out=tmp_path / "run", local=True, resume=True, trust=True)  # a warning would be an error
+    assert ", then" not in (ended.versions["code"] or "")
