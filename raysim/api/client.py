@@ -48,9 +48,9 @@ class Client(Stateful):
         self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
         self.records: dict[str, Tensor | float] = {}  # name -> the value passed to `record` in this phase
         self.networks: dict[str, tuple[Tensor, ...]] = {}  # the vectors of the client's auxiliary networks
+        self.kept_out: Tensor | None = None  # a mask (bool [classes]) of the classes that training excludes
         self._made: dict[str, FlatModel] = {}  # the networks of this phase or exchange
         self._streams = seeding.Streams(shared.seed, number, 0, 0)
-        self._kept_out: Tensor | None = None
         self._received: Tensor | None = None
 
     @property
@@ -111,7 +111,7 @@ class Client(Stateful):
 
     def mask_logits(self, logits: Tensor) -> Tensor:
         """Return the logits [n, classes], with -inf for the classes that `training.logits` excludes."""
-        return logits if self._kept_out is None else logits.masked_fill(self._kept_out, -torch.inf)
+        return logits if self.kept_out is None else logits.masked_fill(self.kept_out, -torch.inf)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions: x [n, ...] in the model's dtype (token ids: int64) and y [n, ...].

@@ -1,4 +1,4 @@
-"""Optimizers on one flat vector: the model's, or that of a auxiliary network.
+"""Optimizers on one flat vector: the model's, or that of an auxiliary network.
 
 Adam calls torch's function. SGD is implemented here, which saves 10 us per step. The classes torch.optim.SGD, Adam and
 AdamW compute the same bits. But their first step imports torch's compiler, which takes 2 s and 150 MB in every host.

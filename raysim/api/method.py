@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from pydantic import ConfigDict
 from torch import Tensor
 
 from raysim.api.client import Client
@@ -212,8 +211,6 @@ class ServerHalf(Half):
 class Method:
     """A method: its hyperparameters as fields, its halves as nested classes, and what it requires of a run."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
     needs: ClassVar[frozenset[Need]] = frozenset()
     """The method's needs. A run that does not meet them is refused at start."""
     instead: ClassVar[Mapping[Need, str]] = {}
@@ -264,7 +261,10 @@ def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
     return [half for half in halves if overrides(type(half), hook)]
 
 
-EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train", "encode"), ServerHalf: ("select", "evaluated")}
+EXCLUSIVE: Mapping[type[Half], tuple[str, ...]] = {
+    ClientHalf: ("samples", "batches", "task_loss", "train", "encode"),
+    ServerHalf: ("select", "evaluated"),
+}
 """The hooks that at most one method of a run may override."""
 INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")
 """The hooks that the local loop calls. A half that overrides `train` replaces the loop."""

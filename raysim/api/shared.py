@@ -36,6 +36,8 @@ class Shared:
     unlabelled_streams: Sequence[Stream] = ()
     """For each client: its stream of samples without labels. Empty if the run has none."""
     objective: Objective = CLASSIFICATION
+    networks: dict[str, nn.Module] = field(default_factory=dict)
+    """The auxiliary networks, by name, with their initial weights; see `Client.make`."""
 
     def unlabelled_in(self, client: int, window: int) -> Tensor:
         """Return the positions (int64 [n]) of a client's samples without labels in a window.
@@ -51,6 +53,3 @@ class Shared:
         rows, task = self.unlabelled_streams[client].locate(positions)
         device = self.unlabelled.device
         return self.unlabelled.fetch(to_device(rows, device), to_device(task, device))
-
-    networks: dict[str, nn.Module] = field(default_factory=dict)
-    """The auxiliary networks, by name, with their initial weights; see `Client.make`."""

@@ -20,8 +20,9 @@ def result_settings(config: Config, ignored: Ignored = CHANGE_NO_RESULT) -> dict
     """Return a config's values by their dotted keys, except those that change no result."""
     leaves: dict[str, object] = {"methods": [*config.methods]}  # in order, which the leaves below do not say
     for keys, value in walk(to_plain(config)):
-        if keys and not (isinstance(value, dict | list) and value):
-            leaves |= {} if _is_ignored(keys, ignored) else {dotted(keys): value}
+        is_leaf = not (isinstance(value, dict | list) and value)
+        if keys and is_leaf and not _is_ignored(keys, ignored):
+            leaves[dotted(keys)] = value
     return leaves
 
 

@@ -6,7 +6,6 @@ from functools import reduce
 from raysim.config.document import REQUIRED, Mistake, to_plain
 from raysim.config.error_text import nearest, show
 from raysim.config.experiment import FACTORS, MOST_ROUNDS
-from raysim.config.scenarios import DomainIncremental
 from raysim.config.schema import Config
 from raysim.config.timing import AsynchronousSchedule
 
@@ -60,21 +59,20 @@ def _rules(config: Config) -> Rules:
     yield (config.participation.count or 0) > clients, "participation.count", f"at most clients.count ({clients})"
     if scenario.windows is not None:
         yield from _rules_without_task_ids(config)
-        if scenario.windows.stream is not None:
+        if scenario.stream is not None:
             why = "with a stream of your own, whose samples are not known before they come"
             yield config.evaluation.split == "validation", "evaluation.split", f"test {why}"
             yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
             yield config.evaluation.model != "global", "evaluation.model", f"global {why}"
-            of_tests_only = isinstance(scenario, DomainIncremental) and config.domains is None
             tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
-            yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
+            yield config.by_pixels, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
             yield config.dataset.label_rate is not None, "dataset.label_rate", f"null {why}"
     if scenario.blur:
         yield scenario.tasks == 1, "scenario.blur", "0.0 with scenario.tasks=1, which has no neighbors"
         own_heads = "all with scenario.blur, where a client has samples of several domains at a time"
         yield config.heads > 1, "training.logits", own_heads
-        streamed = scenario.windows is not None and scenario.windows.stream is not None
-        yield streamed, "scenario.blur", "0.0 with a stream of your own, which says itself what comes when"
+        itself = "0.0 with a stream of your own, which says itself what comes when"
+        yield scenario.stream is not None, "scenario.blur", itself
     by_ids = "run where samples are dealt by their client ids, which are the same in every task"
     yield config.partition.per == "task" and config.partition.by_ids, "partition.per", by_ids
     if scenario.online:
@@ -94,12 +92,13 @@ def _rules(config: Config) -> Rules:
     if isinstance(schedule, AsynchronousSchedule):
         most = max(clients, AsynchronousSchedule.model_fields["buffer_size"].default)
         yield schedule.buffer_size > most, "schedule.buffer_size", f"at most {most} (clients.count is {clients})"
-    on_cpus = "false without resources.gpus_per_actor: CPUs have no graphs"
-    yield resources.cuda_graphs and not resources.gpus_per_actor, "resources.cuda_graphs", on_cpus
-    in_full = "full with resources.cuda_graphs"
-    yield resources.cuda_graphs and config.training.precision != "full", "training.precision", in_full
-    one_pass = "false with training.logits=task on new domains: a graph is of one task's head"
-    yield resources.cuda_graphs and config.heads > 1, "resources.cuda_graphs", one_pass
+    if resources.cuda_graphs:
+        on_cpus = "false without resources.gpus_per_actor: CPUs have no graphs"
+        yield not resources.gpus_per_actor, "resources.cuda_graphs", on_cpus
+        in_full = "full with resources.cuda_graphs"
+        yield config.training.precision != "full", "training.precision", in_full
+        one_pass = "false with training.logits=task on new domains: a graph is of one task's head"
+        yield config.heads > 1, "resources.cuda_graphs", one_pass
     scaled = "false with training.lr_scales, which makes an optimizer for each part of the model"
     yield bool(config.training.lr_scales) and config.training.keep_optimizer, "training.keep_optimizer", scaled
     yield from _rules_of_vectorising(config)
@@ -109,25 +108,22 @@ def _rules(config: Config) -> Rules:
 
 def _rules_of_vectorising(config: Config) -> Rules:
     """Yield the rules of clients that train as one program: they take the same steps on labels of one split."""
-    together, training, windows = config.training.vectorise is not None, config.training, config.scenario.windows
+    training = config.training
+    if training.vectorise is None:
+        return
     alone = "null with schedule.kind=asynchronous, where clients train one by one"
-    yield together and isinstance(config.schedule, AsynchronousSchedule), "training.vectorise", alone
+    yield isinstance(config.schedule, AsynchronousSchedule), "training.vectorise", alone
     labels = f"null with objective={config.objective.named}; or objective=classification"
-    yield together and config.objective.named != "classification", "training.vectorise", labels
-    streamed = windows is not None and windows.stream is not None
-    yield together and streamed, "training.vectorise", "null with a custom stream"
-    yield together and config.heads > 1, "training.vectorise", "null with training.logits=task on new domains"
-    own = any(":" in augment.name for augment in config.dataset.augment)
-    yield (
-        together and own,
-        "training.vectorise",
-        "null with a custom augmentation, which gets single batches",
-    )
-    own = ":" in training.optimizer.name
-    yield together and own, "training.vectorise", "null with a custom optimizer, which may compute over clients"
+    yield config.objective.named != "classification", "training.vectorise", labels
+    yield config.scenario.stream is not None, "training.vectorise", "null with a custom stream"
+    yield config.heads > 1, "training.vectorise", "null with training.logits=task on new domains"
+    own_augmentation = any(":" in augment.name for augment in config.dataset.augment)
+    yield own_augmentation, "training.vectorise", "null with a custom augmentation, which gets single batches"
+    own_optimizer = ":" in training.optimizer.name
+    yield own_optimizer, "training.vectorise", "null with a custom optimizer, which may compute over clients"
     for key, default in (("precision", "full"), ("keep_optimizer", False), ("lr_scales", {})):
         shown = f"{show(default)} with training.vectorise"
-        yield together and getattr(training, key) != default, f"training.{key}", shown
+        yield getattr(training, key) != default, f"training.{key}", shown
 
 
 def _rules_of_the_objective(config: Config) -> Rules:
@@ -143,8 +139,7 @@ def _rules_of_the_objective(config: Config) -> Rules:
         yield policy is not None and policy.name in POLICIES_BY_CLASS, "memory.policy", f"the other policies {why}"
     if config.objective.has("in_image"):
         why = f"{which}, whose targets it would not move"
-        by_pixels = isinstance(config.scenario, DomainIncremental) and config.domains is None
-        yield by_pixels, "scenario.shift", f"{{domains: [...]}} {why}"
+        yield config.by_pixels, "scenario.shift", f"{{domains: [...]}} {why}"
         augment = any(augment.name in ("crop", "flip") for augment in config.dataset.augment)
         yield augment, "dataset.augment", f"your own that move no pixel, as package.module:name, {why}"
     if not config.objective.has("counts"):
@@ -156,15 +151,16 @@ def _rules_of_the_objective(config: Config) -> Rules:
 
 def _rules_of_the_cache(config: Config) -> Rules:
     """Yield the rules of features that are computed once: every sample is known and always looks the same."""
-    cached, scenario, windows = config.model.cache, config.scenario, config.scenario.windows
+    if not config.model.cache:
+        return
     drawn = "false with dataset.augment, whose samples change each time"
-    yield cached and bool(config.dataset.augment), "model.cache", drawn
-    moved = isinstance(scenario, DomainIncremental) and config.domains is None
-    yield cached and moved, "model.cache", "false with rotations or permutations, which change the samples of each task"
-    streamed = windows is not None and windows.stream is not None
-    yield cached and streamed, "model.cache", "false with a stream of your own, whose samples are not known before"
+    yield bool(config.dataset.augment), "model.cache", drawn
+    moved = "false with rotations or permutations, which change the samples of each task"
+    yield config.by_pixels, "model.cache", moved
+    streamed = "false with a stream of your own, whose samples are not known before"
+    yield config.scenario.stream is not None, "model.cache", streamed
     of_images = config.objective.has("in_image") or config.objective.has("positions")
-    yield cached and of_images, "model.cache", f"false with objective={config.objective.named}, which needs the samples"
+    yield of_images, "model.cache", f"false with objective={config.objective.named}, which needs the samples"
 
 
 def _rules_without_task_ids(config: Config) -> Rules:

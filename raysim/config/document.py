@@ -117,9 +117,9 @@ def to_plain(value: object, keys: Keys = ()) -> object:
     if type(value) in PLAIN:
         return value
     if isinstance(value, BaseModel):
-        value = value.model_dump()
+        return to_plain(value.model_dump(), keys)
     if isinstance(value, Enum):
-        value = value.value
+        return to_plain(value.value, keys)
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
@@ -130,8 +130,6 @@ def to_plain(value: object, keys: Keys = ()) -> object:
         return [to_plain(item, (*keys, index)) for index, item in enumerate(value)]
     if isinstance(value, str | os.PathLike):
         return str(value)
-    if isinstance(value, bool):  # a number, too
-        return value
     # numpy's numbers are registered with these, so that a config made from them needs no .item()
     if isinstance(value, numbers.Integral):
         return int(value)

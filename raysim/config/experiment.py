@@ -80,7 +80,7 @@ class LearnedObjective(BareComponent):
         return self.with_keys()()
 
     def has(self, trait: str) -> bool:
-        """Return whether the objective's class has `classes`, `counts` or `positions` set."""
+        """Return whether the objective's class has `classes`, `counts`, `positions` or `in_image` set."""
         return bool(getattr(self.function(), trait))
 
 

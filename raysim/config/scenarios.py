@@ -13,7 +13,7 @@ from raysim.config.component import Component, ComponentName
 from raysim.config.component_blocks import Domains
 from raysim.config.document import Mistake
 from raysim.config.error_text import show
-from raysim.config.timing import Apart, Windows
+from raysim.config.timing import Apart, OwnStream, Windows
 
 MOST_TASKS = 1000  # an accuracy matrix of a million numbers
 
@@ -44,6 +44,11 @@ class _Scenario(Block):
     def windows(self) -> Windows | None:
         """The asynchronous boundaries, or None if clients know their task."""
         return None if isinstance(self.boundaries, str) else self.boundaries.asynchronous
+
+    @property
+    def stream(self) -> OwnStream | None:
+        """The custom stream under asynchronous boundaries, or None."""
+        return None if self.windows is None else self.windows.stream
 
     @property
     def jitter(self) -> int:

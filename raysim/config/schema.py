@@ -225,9 +225,7 @@ class Config(Block):
         """partition.per with null resolved: run for rotations, permutations and client ids, task for all else."""
         if self.partition.per is not None:
             return self.partition.per
-        if self.partition.by_ids:
-            return "run"
-        return "run" if isinstance(self.scenario, DomainIncremental) and self.domains is None else "task"
+        return "run" if self.partition.by_ids or self.by_pixels else "task"
 
     @property
     def heads(self) -> int:
@@ -251,6 +249,11 @@ class Config(Block):
         """The datasets of the tasks, or None if all tasks are of one dataset."""
         shift = self.scenario.shift if isinstance(self.scenario, DomainIncremental) else None
         return shift.domains if isinstance(shift, Domains) else None
+
+    @property
+    def by_pixels(self) -> bool:
+        """Whether all tasks have the same images, rotated or with their pixels in another order."""
+        return isinstance(self.scenario, DomainIncremental) and self.domains is None
 
     # the order of methods is part of the config, though dicts compare without it
     def __eq__(self, other: object) -> bool:

@@ -109,7 +109,7 @@ class AsynchronousUpdates(Stateful):
             return
         cohort = self._cohort_of(dispatch)
         order = replace(
-            exchange.order("train", [client], message, {client: self._size(dispatch) / cohort.weight}),
+            exchange.order("train", [client], message, {client: self._weight(dispatch) / cohort.weight}),
             cohort_size=len(cohort.numbers),
             arrived=cohort.arrived,
             discount=self._discount(dispatch),
@@ -131,7 +131,7 @@ class AsynchronousUpdates(Stateful):
             cohort = _Cohort(
                 tuple(peer.number for peer in ordered),
                 tuple(peer.client for peer in ordered),
-                sum(self._size(peer) for peer in peers),
+                sum(self._weight(peer) for peer in peers),
                 arrived,
             )
             if dispatch.update is not None:
@@ -140,11 +140,11 @@ class AsynchronousUpdates(Stateful):
 
     def _shares(self, update: Update) -> dict[int, float]:
         """Return the cohort's weights, which sum to 1. `aggregation.weights` decides whether sample counts matter."""
-        sizes = {dispatch.client: self._size(dispatch) for dispatch in update.arrivals}
+        sizes = {dispatch.client: self._weight(dispatch) for dispatch in update.arrivals}
         total = sum(sizes.values())
         return {client: sizes[client] / total for client in sorted(sizes)}
 
-    def _size(self, dispatch: Dispatch) -> int:
+    def _weight(self, dispatch: Dispatch) -> int:
         """Return a dispatch's weight: 1 if weights are uniform, otherwise how many samples the client had then."""
         uniform = self._exchange.config.aggregation.weights == "uniform"
         return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
@@ -165,7 +165,7 @@ class AsynchronousUpdates(Stateful):
         Both treat the float buffers, such as BatchNorm's statistics, as FedAsync treats parameters. The
         server's buffers move toward the mean of the clients' buffers, with a rate of at most 1.
         """
-        sizes = [self._size(dispatch) for dispatch in update.arrivals]
+        sizes = [self._weight(dispatch) for dispatch in update.arrivals]
         discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]
         rate = self._schedule.rate * (fsum(discounted) / fsum(sizes))
         server, sent = self._server, [self._sent[dispatch.number] for dispatch in update.arrivals]

@@ -56,8 +56,8 @@ def check_methods(config: Config) -> dict[str, Method]:
             be called because another method replaces the local loop.
     """
     methods = make_methods(config)
-    for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
-        for hook in EXCLUSIVE[half]:
+    for half, hooks in EXCLUSIVE.items():
+        for hook in hooks:
             owners = _owners(methods, half, hook)
             if len(owners) > 1:
                 raise ConfigError(
@@ -66,14 +66,13 @@ def check_methods(config: Config) -> dict[str, Method]:
                 )
     _check_replaced_loop(config, methods)
     _check_senders(methods)
-    incremental = not config.scenario.by_domain
     setting = Setting(
-        config.training.optimizer.lr,
-        config.clients.count,
-        config.scenario.tasks,
-        incremental,
-        config.objective.has("classes"),
-        config.objective.has("positions"),
+        lr=config.training.optimizer.lr,
+        clients=config.clients.count,
+        tasks=config.scenario.tasks,
+        class_incremental=not config.scenario.by_domain,
+        classes=config.objective.has("classes"),
+        positions=config.objective.has("positions"),
     )
     for name, method in methods.items():
         check_replies(name, method)
@@ -219,10 +218,6 @@ def unsent_bytes(methods: Mapping[str, Method], model: FlatModel) -> int:
     return sum(method.local_bytes(model) for method in methods.values())
 
 
-def _has_plain_sgd(config: Config) -> bool:
-    return _has_sgd_without(config, "momentum", "weight_decay")
-
-
 def _has_sgd_without(config: Config, *keys: str) -> bool:
     optimizer = config.training.optimizer
     one_rate = not config.training.lr_scales
@@ -235,7 +230,7 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "needs classes, because it distills their logits or counts their labels; set objective=classification",
     ),
     "plain_sgd": (
-        _has_plain_sgd,
+        lambda config: _has_sgd_without(config, "momentum", "weight_decay"),
         "needs plain SGD; set training.optimizer={name: sgd, momentum: 0, weight_decay: 0}, without training.lr_scales",
     ),
     "undecayed_sgd": (

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -79,17 +79,7 @@ class ExactSum:
     weight: int = 0  # the sum of the weights, as a multiple of 2^-62
     single: tuple[Tensor | Encoded, float] | None = None  # the first value and its weight, if not yet in the limbs
 
-    def add(self, value: Tensor, weight: float) -> None:
-        """Add weight * value.
-
-        Raises:
-            OutOfRange: the value is not finite or too large.
-            ValueError: the weight is negative, or the sum of the weights exceeds 1.
-        """
-        self.grid.check(float(magnitude(value)))
-        self.add_unchecked(value, weight)
-
-    def add_unchecked(self, value: Tensor | Encoded, weight: float) -> None:
+    def add(self, value: Tensor | Encoded, weight: float) -> None:
         """Add weight * value. The caller has to call `grid.check` with the value's magnitude later.
 
         Raises:
@@ -103,7 +93,7 @@ class ExactSum:
             self._accumulate(value, weight)
 
     def add_rows(self, values: Tensor, weights: Sequence[float]) -> None:
-        """Add weights[i] * values[i] for all rows of values [n, P], as `add_unchecked` does for each."""
+        """Add weights[i] * values[i] for all rows of values [n, P], as `add` does for each."""
         for weight in weights:
             self._weigh(round(weight * 2.0**WEIGHT_BITS))
         self.unpack()
@@ -117,7 +107,7 @@ class ExactSum:
                 self._accumulate_rows(part, factor)
 
     def hold(self, value: Tensor | Encoded, weight: float) -> None:
-        """Store the first value, unchecked and in its original form, in this empty sum. Raises as `add_unchecked`."""
+        """Store the first value, unchecked and in its original form, in this empty sum. Raises as `add`."""
         self._weigh(round(weight * 2.0**WEIGHT_BITS))
         self.single = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
 
@@ -162,15 +152,11 @@ class ExactSum:
             self._weigh(other.weight)
             self.single = other.single
         elif other.single is not None:
-            self.add_unchecked(*other.single)
+            self.add(*other.single)
         elif other.limbs is not None:
             self.unpack()
             self._weigh(other.weight)
             self.limbs = other.limbs.clone() if self.limbs is None else self.limbs.add_(other.limbs)
-
-    def fresh(self) -> ExactSum:
-        """Return an empty sum of the same kind."""
-        return replace(self, limbs=None, weight=0, single=None)
 
     def mean(self) -> Tensor:
         """Return sum(weight * value) / sum(weight), float64."""

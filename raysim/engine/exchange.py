@@ -137,16 +137,6 @@ class Exchange(Stateful):
         """Return the server halves that override this hook, in the order in which the config lists the methods."""
         return halves_with_hook(self.halves.values(), hook)
 
-    def select(self) -> Sequence[int]:
-        """Return the clients of this round, chosen by a method or by the sampler."""
-        return select_clients(self.server, self.halves.values(), self.calls)
-
-    def set_cohort(self, clients: Sequence[int]) -> None:
-        """Set the cohort to these clients, given in ascending order, and the shares by `aggregation.weights`."""
-        server = self.server
-        server.cohort = tuple(clients)
-        server.shares = server.shares_of(server.cohort)
-
     def announce(self) -> tuple[dict[str, Any], list[Broadcast]]:
         """Return the messages, by method, and the broadcasts that server halves send at the start of local training."""
         messages: dict[str, Any] = {}

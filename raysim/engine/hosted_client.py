@@ -31,7 +31,7 @@ class HostedClient(Client):
     """
 
     transient: ClassVar = frozenset(
-        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
+        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "kept_out"}
         | {"_received", "_made", "calls", "most_rows", "stream_name"}
     )
 
@@ -97,7 +97,7 @@ class HostedClient(Client):
         The memory draws from the next phase's generator, even if an exchange before that phase delivers the data. So
         exchanges do not change the memory.
         """
-        self._kept_out = self.shared.kept_out(self.stream, window)
+        self.kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
             return
         stage = self.stream.stage(window)
@@ -121,11 +121,6 @@ class HostedClient(Client):
     def fills_on_arrival(self) -> bool:
         """Whether the memory is offered each step's samples."""
         return self.memory is not None and self.memory.kind.fill == "arrival"
-
-    @property
-    def kept_out(self) -> Tensor | None:
-        """A mask (bool [classes]) of the classes that training excludes, or None."""
-        return self._kept_out
 
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return the change of the model."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import count, islice
+from itertools import count, islice, repeat
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from raysim.api.client import Client
+from raysim.api.local_optimizer import LocalOptimizer
 from raysim.api.messages import Delta
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
@@ -66,13 +67,13 @@ def train(
 def epochs(client: Client, taken: Callable[[], int]) -> Iterator[int | None]:
     """Yield at each epoch of a phase how many steps are left, given those taken so far; None is no limit."""
     total = client.shared.training.local_steps
-    for epoch in count():
-        if total is None and epoch == client.local_epochs:
+    if total is None:
+        yield from repeat(None, client.local_epochs)
+        return
+    while taken() < total:
+        yield total - taken()
+        if taken() == 0:  # the epoch has no batches: the loop would never reach `total`
             return
-        # Stop if the first epoch has no batches: the loop would never reach `total`.
-        if total is not None and (taken() >= total or (epoch > 0 and taken() == 0)):
-            return
-        yield None if total is None else total - taken()
 
 
 def choose_samples(client: Client, halves: Sequence[ClientHalf], calls: HookCalls) -> Tensor:
@@ -127,15 +128,14 @@ def epoch_of(client: Client, positions: Tensor, first: int, most: int | None) ->
 def order_epoch(client: Client, positions: Tensor, most: int | None) -> tuple[Tensor, Tensor | None, list[int]]:
     """Return an epoch's positions in random order, their augmentation, and the sizes of its batches, at most `most`."""
     epoch = positions[torch.from_numpy(client.generator("batches").permutation(len(positions)))]
-    parts = client.batches(len(epoch))[:most]
-    draws = _draw(client.data, client.generator("augment"), parts) if client.data.augment else None
-    sizes = [part.stop - part.start for part in parts]
+    sizes = [part.stop - part.start for part in client.batches(len(epoch))[:most]]
+    draws = _draw(client.data, client.generator("augment"), sizes) if client.data.augment else None
     return epoch[: sum(sizes)], draws, sizes
 
 
-def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
+def _draw(data: Source, augment: np.random.Generator, sizes: Sequence[int]) -> Tensor:
     """Draw the random numbers for an epoch's augmentation, batch by batch; see `Source.draw`."""
-    drawn = [data.draw(augment, part.stop - part.start) for part in parts]
+    drawn = [data.draw(augment, size) for size in sizes]
     return torch.from_numpy(np.concatenate(drawn or [data.draw(augment, 0)]))
 
 
@@ -147,9 +147,11 @@ class LocalLoop:
     ) -> None:
         training = client.shared.training
         self.client = client
-        self.optimizer = make_optimizer(training.optimizer)
-        if training.lr_scales:
-            self.optimizer = ScaledOptimizer(training.optimizer, client.model.layout, training.lr_scales)
+        self.optimizer: LocalOptimizer = (
+            ScaledOptimizer(training.optimizer, client.model.layout, training.lr_scales)
+            if training.lr_scales
+            else make_optimizer(training.optimizer)
+        )
         self.keeps_optimizer = training.keep_optimizer
         if self.keeps_optimizer:
             vars(self.optimizer).update(client.optimizer)
@@ -176,8 +178,10 @@ class LocalLoop:
         with self.calls.profile.part("client: forward pass"):
             self._forward(step)
         owner = self.halves["task_loss"]
-        own_loss = check_shape(owner[0], "task_loss", call(owner[0], "task_loss", step), ()) if owner else None
-        loss = step.loss = client.loss(step.logits, step.y) if own_loss is None else own_loss
+        if owner:
+            loss = step.loss = check_shape(owner[0], "task_loss", call(owner[0], "task_loss", step), ())
+        else:
+            loss = step.loss = client.loss(step.logits, step.y)
         if self.infinite is not None:
             self.infinite |= step.logits.isfinite().all() & ~loss.isfinite()
         for half in self.halves["penalty"]:

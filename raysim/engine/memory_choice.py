@@ -33,16 +33,16 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
         ("fill", "fills", config.memory.fill),
     ):
         allowed = {name: [c for c in getattr(use, options) if c not in unfit] for name, use in uses.items()}
-        first_choices = [choices[0] for choices in allowed.values()] if configured is None else [configured]
-        for name, choices in allowed.items():
-            if (
-                configured is not None
-                and configured not in choices
+        if configured is not None:
+            for name, choices in allowed.items():
                 # A method that allows every built-in policy also allows a custom one.
-                and not (":" in configured and {*POLICIES} <= {*choices, *unfit})
-            ):
-                raise ConfigError(f"memory.{key}: {name} cannot use {configured}, allowed: {', '.join(choices)}")
-        fits_all = [c for c in first_choices if c == configured or all(c in choices for choices in allowed.values())]
+                is_custom = ":" in configured and {*POLICIES} <= {*choices, *unfit}
+                if configured not in choices and not is_custom:
+                    raise ConfigError(f"memory.{key}: {name} cannot use {configured}, allowed: {', '.join(choices)}")
+            chosen[key] = configured
+            continue
+        first_choices = [choices[0] for choices in allowed.values()]
+        fits_all = [c for c in first_choices if all(c in choices for choices in allowed.values())]
         if not fits_all:
             needs = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
             raise ConfigError(f"methods: no memory.{key} serves all of them ({needs}); leave one out")
@@ -57,11 +57,10 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
     for name, use in uses.items():
         if config.memory.per not in use.per:
             raise ConfigError(f"memory.per: {name} cannot use {config.memory.per}, allowed: {', '.join(use.per)}")
-    per_task = config.memory.per == "task"
     return MemoryKind(
         **chosen,
         capacity=config.memory.capacity,
-        per_task=per_task,
+        per_task=config.memory.per == "task",
         keeps_logits=any(use.logits for use in uses.values()),
         keys={} if policy is None else policy.keys(),
     )

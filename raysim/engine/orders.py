@@ -21,7 +21,7 @@ from raysim.system.state import map_tensors
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """The round's number, window and learning rate, which an order sends to all its clients."""
+    """The round's number, window and learning rate, which hold for an order's clients; see `Order.windows`."""
 
     round: int  # the server's round
     window: int  # the index of the current window of the stream
@@ -40,8 +40,8 @@ class Order:
     round_info: RoundInfo
     windows: Mapping[int, int] = field(default_factory=dict)  # client -> its window, if `round_info` has another one
     arrived: int | None = None  # how many samples the cohort has received so far; None for uniform weights
-    discount: float = 1.0  # the factor by which the update is scaled for its staleness
     # Only under an asynchronous schedule:
+    discount: float = 1.0  # the factor by which the update is scaled for its staleness
     update: int | None = None  # the server update that uses the clients' updates, if any
     # The clients whose orders for this update follow later. An order that is sent to a host names at most one of them,
     # a client of this host. If it names one, the host keeps its sums.
@@ -159,7 +159,7 @@ class Reply:
         if how == "by_client":
             self.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, in its {name}")
             return
-        if _dtype(term.value) == torch.float64 and name not in self.doubles:
+        if decoded(term.value).dtype == torch.float64 and name not in self.doubles:
             self.doubles.append(name)
         weight = 1 / self.cohort_size if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, in its {name}", term.value)], weight)
@@ -209,7 +209,7 @@ class Reply:
         """Add another host's reply."""
         for name, part in other.sums.items():
             if name not in self.sums:
-                self.sums[name] = part.fresh()
+                self.sums[name] = ExactSum(part.grid)
             self.sums[name].merge(part)
         for name, terms in other.by_client.items():
             self.by_client.setdefault(name, {}).update(terms)
@@ -278,7 +278,7 @@ class Reply:
         largest = [magnitude(decoded(value)) for _, value in results]
         self.unchecked.append(Unchecked([what for what, _ in results], grid, largest))
         total = self.sums.setdefault(name, ExactSum(grid))
-        (total.hold if self.single else total.add_unchecked)(results[-1][1], weight)
+        (total.hold if self.single else total.add)(results[-1][1], weight)
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
         """Copy a value: it may be a view of a tensor that the host's next client overwrites."""
@@ -293,10 +293,6 @@ class Reply:
 def _read(numbers: Sequence[Tensor]) -> list[float]:
     """Return these tensors (float64 []) as floats, in one transfer."""
     return [] if not numbers else torch.stack([number.to(numbers[0].device) for number in numbers]).tolist()
-
-
-def _dtype(value: Tensor | Encoded) -> torch.dtype:
-    return value.dtype if isinstance(value, Tensor) else value.decode().dtype
 
 
 def _mean(values: Sequence[float]) -> float:

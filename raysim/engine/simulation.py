@@ -16,7 +16,6 @@ from raysim.engine.events import Accuracies, Checkpoint, Dispatched, Event, Fini
 from raysim.engine.exchange import Exchange, guard_hook
 from raysim.engine.hook_checks import check_weights
 from raysim.engine.host import EVALUATED
-from raysim.engine.memory_choice import choose_memory
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
@@ -114,8 +113,8 @@ class Simulation(Stateful):
         if isinstance(config.schedule, AsynchronousSchedule):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = chunks_for(self.model, federation)  # parts of the test sets
-        methods = {name: half.method for name, half in self.exchange.halves.items()}
-        self._counts_memories = config.logging.memory and choose_memory(config, methods) is not None
+        remembers = any(half.method.memory is not None for half in self.exchange.halves.values())
+        self._counts_memories = config.logging.memory and remembers
         self.virtual_time = 0.0  # virtual seconds since the run's start
         # (version, round, tasks so far) and scores of the last test
         self._tested: tuple[tuple[int, int, int | None], Scores] | None = None

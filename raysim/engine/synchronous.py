@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from raysim.config import Config
 from raysim.engine.events import Dispatched
-from raysim.engine.exchange import Exchange
-from raysim.engine.virtual_time import Clock
-from raysim.system import seeding
+from raysim.engine.exchange import Exchange, select_clients
+from raysim.engine.virtual_time import Clock, drops_out
 from raysim.system.state import Stateful
 
 
@@ -25,12 +23,6 @@ class RoundOutcome:
     dispatches: Sequence[Dispatched] = ()  # the clients' trips, in virtual seconds from the round's start
 
 
-def drops_out(config: Config, client: int, round: int) -> bool:
-    """Draw whether a client drops out of a round: it receives the model, but does not train."""
-    rate = config.clients.dropout
-    return rate > 0 and seeding.generator(config.seed, "dropout", client, round).random() < rate
-
-
 class SynchronousRounds(Stateful):
     """Rounds in which the server waits for the whole cohort: select, train, average."""
 
@@ -44,9 +36,11 @@ class SynchronousRounds(Stateful):
     def update(self) -> RoundOutcome:
         """Carry out the server's current round."""
         server, exchange = self._server, self._exchange
-        chosen = sorted(exchange.select())
-        dropped = [client for client in chosen if drops_out(exchange.config, client, server.round)]
-        exchange.set_cohort([client for client in chosen if client not in dropped])
+        chosen = sorted(select_clients(server, exchange.halves.values(), exchange.calls))
+        seed, rate = exchange.config.seed, exchange.config.clients.dropout
+        dropped = [client for client in chosen if drops_out(seed, rate, client, server.round)]
+        server.cohort = tuple(client for client in chosen if client not in dropped)
+        server.shares = server.shares_of(server.cohort)
         exchange.traffic.count_sent(dropped, {}, [server.model()])
         if not server.cohort:
             return self._outcome(chosen, {})

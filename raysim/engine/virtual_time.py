@@ -32,6 +32,11 @@ def slowness(seed: int, client: int, speeds: Speeds) -> float:
     return 1.0
 
 
+def drops_out(seed: int, rate: float, client: int, occasion: int) -> bool:
+    """Draw whether a client drops out of a round or a dispatch: it receives the model, but does not train."""
+    return rate > 0 and seeding.generator(seed, "dropout", client, occasion).random() < rate
+
+
 class Clock:
     """Virtual seconds of every client's work. They are drawn from the speed profile, never measured."""
 
@@ -145,7 +150,7 @@ class EventSimulation:
             return
         draws = seeding.generator(self.seed, "dispatch", self._count)
         for client in draws.choice(idle, size=min(free, len(idle)), replace=False).tolist():
-            drops = self.dropout > 0 and self._drops_out(client)
+            drops = drops_out(self.seed, self.dropout, client, self._count)
             back = self._time + self.seconds(client, version)
             dispatch = Dispatch(self._count, client, version, self._time, back, drops)
             heapq.heappush(self._under_way, (back, dispatch.number, dispatch))
@@ -162,10 +167,6 @@ class EventSimulation:
         idle = self._present[1].copy()
         idle[[client for client in away if client < len(idle)]] = False
         return np.flatnonzero(idle)
-
-    def _drops_out(self, client: int) -> bool:
-        """Draw whether this client drops out of the dispatch that is being made."""
-        return seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
 
     def _back_next(self) -> list[Dispatch]:
         """Advance to the next time at which clients come back. Return their dispatches, by ascending number."""

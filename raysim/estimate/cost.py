@@ -18,8 +18,7 @@ from raysim.engine.exchange import Traffic, expected_bytes, select_clients
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.profile import Profile
-from raysim.engine.synchronous import drops_out
-from raysim.engine.virtual_time import Clock
+from raysim.engine.virtual_time import Clock, drops_out
 from raysim.estimate.rehearsal import FEW, Messages, Round, Sizes, in_small, rehearse, rounds_of, sizes_in
 from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
@@ -179,10 +178,11 @@ class Forecast:
         """Go through rounds in which the server waits for its cohort."""
         server, halves = self._server, [method.Server(name, method) for name, method in self._methods.items()]
         calls = HookCalls(server.network, Profile(False, server.network.device))
+        seed, rate = self._config.seed, self._config.clients.dropout
         for _ in range(self.cost.rounds):
             server.begin_round()
             chosen = sorted(select_clients(server, halves, calls))
-            dropped = {client for client in chosen if drops_out(self._config, client, server.round)}
+            dropped = {client for client in chosen if drops_out(seed, rate, client, server.round)}
             server.cohort = tuple(client for client in chosen if client not in dropped)
             self._traffic.count_sent(sorted(dropped), {}, [server.model()])
             for each in self._messages() if server.cohort else ():

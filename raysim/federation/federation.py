@@ -172,7 +172,7 @@ def federation_without_clients(config: Config, download: bool = True, pretend: b
         dataset, tasks = hold_out(dataset, tasks, config.evaluation.validation_fraction, config.seed)
     if config.objective.has("counts"):
         _check_top_k(config.evaluation.top_k, tasks)
-    windows = config.scenario.windows
+    stream = config.scenario.stream
     return Federation(
         dataset=dataset,
         tasks=tasks,
@@ -184,7 +184,7 @@ def federation_without_clients(config: Config, download: bool = True, pretend: b
         custom_augment=tuple(
             augment.with_keys() for augment in config.dataset.augment if augment.name not in AUGMENTATIONS
         ),
-        opener=None if windows is None or windows.stream is None else windows.stream.with_keys(),
+        opener=None if stream is None else stream.with_keys(),
         objective=make_objective(config, dataset, tasks),
     )
 

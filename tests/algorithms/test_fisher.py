@@ -32,7 +32,7 @@ def client_of(module, x, y, batch=4, kept_out=None):
         batches=lambda n, single: cut_into_batches(n, batch, normalises=False),
         rng_scope=lambda purpose: nullcontext(),
         shared=SimpleNamespace(objective=Classification()),
-        _kept_out=kept_out,
+        kept_out=kept_out,
     )
     made.mask_logits = lambda logits: Client.mask_logits(made, logits)
     made.loss = lambda logits, y: Client.loss(made, logits, y)

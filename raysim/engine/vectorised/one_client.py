@@ -63,7 +63,7 @@ class OneClient(Client):
         vars(self).update(dict.fromkeys(OF_ONE, hidden))
         self.lr = like.lr
         self._received = tensors.get("received")
-        self._kept_out = tensors.get("kept_out")
+        self.kept_out = tensors.get("kept_out")
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Raise RunError: a hook under vmap keeps nothing."""

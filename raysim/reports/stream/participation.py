@@ -17,8 +17,7 @@ from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.exchange import expected_bytes, select_clients
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.profile import Profile
-from raysim.engine.synchronous import drops_out
-from raysim.engine.virtual_time import Clock, Dispatch, Update
+from raysim.engine.virtual_time import Clock, Dispatch, Update, drops_out
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
 from raysim.reports.stream.cells import rounds_per_column
@@ -98,7 +97,7 @@ def _of_rounds(
         always &= len(chosen) == len(server.present)
         # drawing who drops out takes long: of many rounds, only the listed clients' are drawn
         drawn = chosen if len(looked_at) == rounds else wanted.intersection(chosen)
-        dropped = {client for client in drawn if drops_out(config, client, round)}
+        dropped = {client for client in drawn if drops_out(config.seed, config.clients.dropout, client, round)}
         always &= not dropped
         totals["dropped"] += len(dropped)
         totals["used"] += len(chosen) - len(dropped)
