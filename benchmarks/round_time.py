@@ -35,9 +35,8 @@ from raysim.actors import compat, reservation, runner
 from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Rebalancing
 from raysim.api.client import Client
-from raysim.api.server import Server
 from raysim.data.pixels import Source
-from raysim.engine import orders
+from raysim.engine import exchange, orders
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.exchange import Exchange, Traffic
@@ -61,7 +60,7 @@ WARM_UP = 2  # rounds that are not counted
 Places = dict[str, list[tuple[Any, str]]]  # the functions that are timed as one
 
 COORDINATOR: Places = {
-    "draw the cohort": [(Server, "sample"), (Exchange, "set_cohort")],
+    "draw the cohort": [(exchange, "select_clients")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "deal clients": [(Rebalancing, "plan_moves"), (Rebalancing, "add_times")],
@@ -82,7 +81,7 @@ HOST = {
     "forward": [(MnistCnn, "__call__"), (Client, "loss")],
     "backward": [(torch.Tensor, "backward")],
     "SGD step": [(LocalSgd, "step")],
-    "exact sum": [(ExactSum, "add_unchecked"), (orders, "magnitude"), (Reply, "settle")],
+    "exact sum": [(ExactSum, "add"), (orders, "magnitude"), (Reply, "settle")],
     "the rest": [(ClientHost, "perform")],
 }
 BUFFER = 10  # client updates in a server update of FedBuff

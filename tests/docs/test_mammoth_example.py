@@ -17,6 +17,7 @@ from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
+from raysim.models.flat import FlatModel
 from raysim.records.run_directory import sha256
 from raysim.system import seeding
 
@@ -69,7 +70,8 @@ def train_alone(config, name):
     """
     federation = build_federation(config)
     source = federation.source("train", torch.device("cpu"))
-    net = copy.deepcopy(check_model(config, federation.shape, federation.classes).module)
+    # flat, as in raysim: some CPUs multiply with weights at another alignment in another order
+    net = FlatModel(copy.deepcopy(check_model(config, federation.shape, federation.classes).module)).module
     sent = [p.detach().clone() for p in net.parameters()]
     args = {"lr": 0.1, "optim_wd": 0.0, "optim_mom": 0.0, "optim_nesterov": False} | ARGS[name]
     model = getattr(mammoth_stand_in, name)(Backbone(net), nn.functional.cross_entropy, Namespace(**args), None)
