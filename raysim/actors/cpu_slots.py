@@ -5,12 +5,13 @@ Waiting hosts leave the caches to the computing ones. Ten hosts on two cores too
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+
+from raysim.system.capacity import turns
 
 
 class CpuSlot:
@@ -50,7 +51,7 @@ def count_slots(nodes: Sequence[str], cpus: float) -> Mapping[str, int]:
         nodes: the node of each host.
         cpus: the number of CPUs that each host reserves, such as 0.25.
     """
-    return {node: math.ceil(round(cpus * hosts, 4)) for node, hosts in Counter(nodes).items()}
+    return {node: turns(cpus, hosts) for node, hosts in Counter(nodes).items()}
 
 
 def concurrent_hosts(nodes: Sequence[str], slots: Mapping[str, int]) -> list[int]:

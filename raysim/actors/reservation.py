@@ -24,7 +24,7 @@ def beside_the_driver() -> dict[str, Any]:
 
 
 def this_node() -> str:
-    """Return the id of the driver's node."""
+    """Return the id of this process's node."""
     return str(ray.get_runtime_context().get_node_id())
 
 

@@ -17,7 +17,7 @@ from raysim.actors.serialization import seal, store, unpack
 from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.orders import Order, Reply
-from raysim.estimate.placement import Placement
+from raysim.estimate.placement import Placement, take_turns
 from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
 from raysim.federation.stream import Stream
 from raysim.system.footprint import Peak, own_peak
@@ -83,7 +83,7 @@ class RayRunner:
         self._under_way: dict[Any, _Call] = {}  # reference to the answer -> call
         self._apart = apart
         self._concurrent: Sequence[int] = range(len(hosts))  # the hosts that may compute at the same time
-        self._shares_cpus = placement.cpus < 1 and not placement.gpus and config.resources.cpus_per_actor == "auto"
+        self._shares_cpus = take_turns(config, placement.cpus)
         one_each = placement.actors == config.clients.count
         in_step = config.schedule.kind == "synchronous" and not apart
         fixed = one_each or self._shares_cpus or not in_step or not config.resources.rebalance

@@ -102,7 +102,7 @@ class CFlag(Method):
             self.kept = [] if rows is None else [rows, model.buffers.clone(), model.integers.clone()]
             terms = {"gradient": Term(self.own)} if len(components) else {}
             entries = replay.draw_entries(client, self.method.sample_size, self.name) if self.method.memory else None
-            if entries is not None and not (model.normalises and len(entries) == 1):  # BatchNorm takes no single sample
+            if entries is not None:
                 terms["memory_gradient"] = Term(replay.gradient_on(client, entries, self.name))
             return terms
 

@@ -42,6 +42,7 @@ from raysim.api import (
 )
 
 SHOWN = 8  # images of each class in the picture of a task's end
+MOST_IMAGES = 256  # in all, the most that a picture may have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +269,8 @@ class FedCil(Method):
         def _show(self, server: Server) -> None:
             """Record a picture of the generator's images of the classes so far."""
             classes = sorted({*server.earlier_classes(), *server.present_classes()})
-            labels = torch.tensor(classes, device=server.device).repeat_interleave(SHOWN)
+            shown = torch.tensor(classes[:MOST_IMAGES], device=server.device)
+            labels = shown.repeat_interleave(max(1, min(SHOWN, MOST_IMAGES // len(classes))))
             generator = self._generator(server)
             with server.rng_scope(self.name), torch.no_grad():
                 images = to_pixels(generator(noise_of(labels, server.classes, generator)), server)

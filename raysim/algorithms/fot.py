@@ -83,6 +83,8 @@ class Fot(Method):
             epsilon = min(self.method.epsilon + self.tasks * self.method.increment, 1.0)
             reply = yield Request("sketch", to="everyone")
             self.tasks += 1
+            if "sketch" not in reply:  # no client is present
+                return
             widths, bases = projected_layers(server.network, self.method.head), self.bases or {}
             flat = reply["sketch"].double().split([d * d * self.method.columns for d in widths.values()])
             sketches = {name: part.view(d, -1) for (name, d), part in zip(widths.items(), flat, strict=True)}

@@ -39,6 +39,10 @@ class FedLora(Method):
 
     neutral: ClassVar[Mapping[str, object] | None] = {"merge": "none"}
 
+    def waits(self) -> bool:
+        """Return whether updates may not cross a task's end, after which they would be of other additions."""
+        return self.merge != "none"
+
     def unfit(self, model: FlatModel) -> str | None:
         """Refuse a model without adapters."""
         return lacks_adapters(model)

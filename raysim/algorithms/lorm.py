@@ -184,7 +184,10 @@ class LoRM(Method):
             reply = yield Request("inputs", (samples, len(finished)), to="everyone", broadcasts=self._past())
             products, grams = dict(self.products or {}), dict(self.grams or {})
             added = additions(network, server.parameters)
-            for name, gram in unpack(reply["grams"], method.layers(network, head=False), network.widths).items():
+            layers = method.layers(network, head=False)
+            # without a client that is present there is no reply
+            found = unpack(reply["grams"], layers, network.widths) if "grams" in reply else {}
+            for name, gram in found.items():
                 weight, total = f"{name.removesuffix(A)}.base.weight", samples * gram
                 product = times(added[weight].flatten(1).double(), total)
                 products[weight] = products[weight] + product if weight in products else product

@@ -59,7 +59,7 @@ class PiLora(Method):
     orthogonal: Annotated[float, Ge(0), doc("weight of the products with A of earlier tasks, from task 2 on")] = 0.5
     temperature: Annotated[float, Gt(0), doc("of the softmax that weighs the clients' prototypes")] = 0.2
 
-    needs: ClassVar = frozenset({"classes", "one_head"})
+    needs: ClassVar = frozenset({"classes", "one_head", "barrier"})
     replies: ClassVar = {"prototypes": "by_client", "means": "by_client", "counts": "by_client"}
 
     def head_parts(self) -> int:

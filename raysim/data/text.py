@@ -94,7 +94,7 @@ def reword(dataset: Dataset, words: tuple[str, ...]) -> Dataset:
     """Return a dataset of texts with the ids of another's `words`. Words that are not among them become unknown."""
     ids = _number_words(words)
     table = np.array([0, UNKNOWN, *(ids.get(word, UNKNOWN) for word in dataset.words or ())], np.int64)
-    train, test = (Split(table[split.x], split.y) for split in (dataset.train, dataset.test))
+    train, test = (replace(split, x=table[split.x]) for split in (dataset.train, dataset.test))
     return replace(dataset, train=train, test=test, vocabulary=FIRST_WORD + len(words), words=words)
 
 

@@ -60,12 +60,12 @@ TERM_VECTORS = 7
 # and the next, 2; the updates' sum, 2; the mean in float64, 2. For each term: its limbs, its mean in float64, and what
 # the server half keeps of it. For a half that only changes the update: two moments, and what takes their place.
 MODEL_VECTORS = 9
+SERVER_TERM_VECTORS = 7
+SERVER_UPDATE_VECTORS = 4
 # For each client of a program (training.vectorise): vectors, and outputs of a batch's layers with their patches.
 # Measured as what torch reserved on an H200 with an MLP, the MNIST CNN and ResNet-18; see docs/benchmarks.md.
 TOGETHER_VECTORS = 16
 TOGETHER_PASSES = 10
-SERVER_TERM_VECTORS = 7
-SERVER_UPDATE_VECTORS = 4
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
     of_halves, tables, (serving_networks, beside) = measure_halves(config, federation, model, batches)
     copies = 2 if any(is_own(method.Client) for method in methods.values()) else 1  # to notice what custom code changes
-    broadcasts = copies * (
-        1 + sum(bool(method.replies) for method in methods.values())
-    )  # means come back as broadcasts
+    means = sum(bool(method.replies) for method in methods.values())  # which come back as broadcasts
+    broadcasts = copies * (1 + means)
     outputs, widest = measure_activations(model, two_samples(model.module, federation.shape, federation.vocabulary))
     tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
     training = size * outputs

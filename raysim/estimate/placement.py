@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from raysim.config import Config
 from raysim.config.error_text import nearest, show
 from raysim.estimate.memory import MemoryNeed, processes_alone
-from raysim.system.capacity import CAN_FORK, GIB, MOST_OF_MEMORY, Capacity
+from raysim.system.capacity import CAN_FORK, GIB, MOST_OF_MEMORY, Capacity, turns
 from raysim.system.errors import ConfigError
 
 
@@ -151,9 +151,13 @@ def _room(config: Config, node: Capacity, cpus: float, resting: int, working: in
 
 def at_once(config: Config, actors: int, cpus: float) -> int:
     """Return how many hosts compute at a time: those that have a share of a CPU each take turns."""
+    return turns(cpus, actors) if take_turns(config, cpus) else actors
+
+
+def take_turns(config: Config, cpus: float) -> bool:
+    """Return whether hosts that have these CPUs each take turns at computing."""
     wanted = config.resources
-    shared = cpus < 1 and not wanted.gpus_per_actor and wanted.cpus_per_actor == "auto"
-    return math.ceil(cpus * actors) if shared else actors
+    return cpus < 1 and not wanted.gpus_per_actor and wanted.cpus_per_actor == "auto"
 
 
 def check_alone(config: Config, capacity: Capacity, need: MemoryNeed) -> str:

@@ -3,6 +3,12 @@
 from raysim.system.capacity import GIB, MIB
 
 
+def in_number(count: float, what: str) -> str:
+    """Return a number of things, such as "2 hosts"; a fraction to five digits."""
+    number = f"{count:,}" if isinstance(count, int) else f"{count:,.5g}"
+    return f"{number} {what}{'' if count == 1 else 's'}"
+
+
 def in_hours(seconds: float) -> str:
     """Return seconds as hours, minutes or seconds."""
     for size, unit in ((3600, "h"), (60, "min")):

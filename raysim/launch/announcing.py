@@ -5,6 +5,7 @@ from pathlib import Path
 
 from raysim.config import Config
 from raysim.estimate.placement import Placement
+from raysim.launch.amounts import in_number
 from raysim.records.result import Result
 
 
@@ -23,7 +24,7 @@ def describe_start(
     methods = " + ".join(config.methods) or "FedAvg"
     kind = config.scenario.kind.replace("_", "-")
     counts = ((config.clients.count, "client"), (config.scenario.tasks, f"{kind} task"), (rounds, "round"))
-    plan = ", ".join(_count(*count) for count in counts)
+    plan = ", ".join(in_number(*count) for count in counts)
     yield f"{config.name}, seed {config.seed}: {methods} with {config.model.name} on {config.dataset.name}; {plan}"
     if local:
         where = "in this process, without Ray"
@@ -31,7 +32,7 @@ def describe_start(
         where = f"on the Ray cluster at {config.resources.address}"
     else:
         gpus = f", {places.gpus:g} GPUs each" if places.gpus else ""
-        where = f"on this machine, with {_count(places.actors, 'host actor')}{gpus}"
+        where = f"on this machine, with {in_number(places.actors, 'host actor')}{gpus}"
     yield f"running {where}; files go to {directory}"
 
 
@@ -44,7 +45,3 @@ def describe_next(result: Result, resume_command: str) -> Iterator[tuple[str, st
     yield "evaluate", f"raysim evaluate {result.directory}"
     if any(result.directory.glob("events.out.*")):
         yield "TensorBoard", f"tensorboard --logdir {result.directory}"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

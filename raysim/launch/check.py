@@ -21,7 +21,7 @@ from raysim.evaluation.scoring import chunks_for
 from raysim.federation.doubts import describe_doubts
 from raysim.federation.features import FeaturePass
 from raysim.federation.federation import Federation, build_federation
-from raysim.launch.amounts import in_hours, in_milliseconds, in_units
+from raysim.launch.amounts import in_hours, in_milliseconds, in_number, in_units
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import Capacity, fit, this_machine
@@ -229,12 +229,14 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> La
         yield from _asked_for(config, need, f"{nodes}, none of which has a GPU now")
         return
     hosts, most = placement.hosts_by_node(place, there), _largest(place, need)
-    where = ", ".join(f"{count} on {_count(nodes, 'node')}" for count, nodes in Counter(hosts).items())
+    where = ", ".join(f"{count} on {in_number(nodes, 'node')}" for count, nodes in Counter(hosts).items())
     kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
-    all_nodes = ", ".join(f"{_count(count, 'node')} with {has}" for has, count in kinds.items())
+    all_nodes = ", ".join(f"{in_number(count, 'node')} with {has}" for has, count in kinds.items())
     yield "actors", _actors(place, f"at {address}, {where} (of {all_nodes})")
     resting, working = most - need.working, placement.at_once(config, hosts[0], place.cpus) * need.working
-    on_a_node = f"about {in_units(need.node + hosts[0] * resting + working)} on a node with {_count(hosts[0], 'host')}"
+    on_a_node = (
+        f"about {in_units(need.node + hosts[0] * resting + working)} on a node with {in_number(hosts[0], 'host')}"
+    )
     yield "memory", f"{on_a_node}, {in_units(need.driver)} more on this one, a host up to {in_units(most)}"
     yield from _warning(place)
     yield from _gpu_memory(config, need, place.clients)
@@ -263,12 +265,12 @@ def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int
 def _actors(place: Placement, where: str) -> str:
     shares = _shares(place.cpus, place.gpus)
     own = "".join(f", {amount:g} {name}" for name, amount in place.custom.items())
-    hosts = f"{_count(place.actors, 'host')} {where}"
+    hosts = f"{in_number(place.actors, 'host')} {where}"
     return f"{_coordinator(*place.server)} and {hosts}; each host has {_clients(place)}, {shares}{own}"
 
 
 def _coordinator(cpus: float, gpus: float) -> str:
-    shares = [_count(share, what) for share, what in ((cpus, "CPU"), (gpus, "GPU")) if share]
+    shares = [in_number(share, what) for share, what in ((cpus, "CPU"), (gpus, "GPU")) if share]
     return f"1 coordinator{' with ' * bool(shares)}{' and '.join(shares)}"
 
 
@@ -283,11 +285,11 @@ def _asked_for(config: Config, need: MemoryNeed, where: str) -> LabelledLines:
         hosts, packed = "as many hosts as there is room for", clients
     else:
         packed = min(clients, wanted.clients_per_actor)
-        hosts = _count(-(-clients // packed), "host")
+        hosts = in_number(-(-clients // packed), "host")
     cpus = wanted.cpus_per_actor
-    share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _count(cpus, "CPU")
+    share = "an equal share of the CPUs, at most 1" if cpus == "auto" else in_number(cpus, "CPU")
     own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
-    asks = "; ".join([share, _count(wanted.gpus_per_actor, "GPU"), *own])
+    asks = "; ".join([share, in_number(wanted.gpus_per_actor, "GPU"), *own])
     coordinator = _coordinator(wanted.server_cpus, wanted.server_gpus)
     yield "actors", f"{coordinator} and {hosts}, {where}; each host asks for {asks}"
     most = need.host_with(range(packed))
@@ -297,15 +299,11 @@ def _asked_for(config: Config, need: MemoryNeed, where: str) -> LabelledLines:
 
 def _clients(place: Placement) -> str:
     least, most = min(map(len, place.clients)), max(map(len, place.clients))
-    return _count(most, "client") if least == most else f"{least:,} or {_count(most, 'client')}"
+    return in_number(most, "client") if least == most else f"{least:,} or {in_number(most, 'client')}"
 
 
 def _shares(cpus: float, gpus: float) -> str:
-    return f"{_count(cpus, 'CPU')}, {_count(gpus, 'GPU')}"
-
-
-def _count(count: float, what: str) -> str:
-    return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
+    return f"{in_number(cpus, 'CPU')}, {in_number(gpus, 'GPU')}"
 
 
 def _time(
@@ -346,7 +344,7 @@ def _time(
     alone = in_hours(training + evaluating + cost.rounds * measured.round + serving + passing)
     also = f"{in_milliseconds(rounds / cost.rounds)} more a round"
     also += f"; the features take {in_hours(passing)} of it" if passing else ""
-    lasting = f"about {in_hours(whole)} plus startup, {_count(busy, 'host')} at a time"
+    lasting = f"about {in_hours(whole)} plus startup, {in_number(busy, 'host')} at a time"
     yield "time", f"{lasting}, or {alone} with --local: {each}; {also}"
     yield from _serving(cost, in_rounds, at_ends, whole)
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from raysim.config.error_text import shorten
 from raysim.models.layers import find_head
 from raysim.models.safetensors_file import read_safetensors
-from raysim.models.vit import VisionTransformer
 from raysim.models.weight_layouts import fit_weights
 from raysim.system.errors import ConfigError, describe_error
 
@@ -28,9 +27,7 @@ def read_weights(module: nn.Module, path: Path, prefix: str = "") -> dict[str, T
         first = next(name for name, _ in module.named_parameters())
         raise ConfigError(f"model.prefix: found {prefix!r}, allowed: the start of names such as {first}")
     owner = module.get_submodule(prefix.removesuffix(".")) if prefix.endswith(".") else module
-    state = _read(path)
-    if isinstance(owner, VisionTransformer):
-        state = fit_weights(owner, state)
+    state = fit_weights(owner, _read(path))
     return {f"{prefix}{name}": tensor for name, tensor in state.items()} if prefix else state
 
 

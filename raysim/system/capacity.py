@@ -70,6 +70,11 @@ def fit(share: float, total: float) -> int:
 # --- The limits of this process's job, such as one of Slurm's or a container
 
 
+def turns(share: float, hosts: int) -> int:
+    """Return how many hosts with this share of a CPU each may compute at a time; Ray counts ten-thousandths."""
+    return math.ceil(round(share * hosts, 4))
+
+
 def job_memory() -> int | None:
     """Return the bytes that this process and the others of its job may use, or None if all of the machine's."""
     slurms = [MIB * _variable(amount) * (_variable(each) if each else 1) for amount, each in SLURM.items()]

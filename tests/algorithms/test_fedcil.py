@@ -12,7 +12,8 @@ from torch import nn
 import raysim
 from raysim.algorithms.fedcil import FedCil, as_mask, draw_balanced
 from raysim.algorithms.parts.acgan import Acgan, AsInputs, Optimizers, draw_images, make_generator, noise_of
-from raysim.api import Broadcast, FlatModel, LocalSgd, Weights
+from raysim.api import Broadcast, FlatModel, LocalSgd, Server, Weights
+from raysim.api.pictures import make_picture
 from raysim.engine.events import RoundDone
 from raysim.engine.orders import RoundInfo
 from raysim.system.errors import ConfigError
@@ -242,6 +243,25 @@ def test_without_replay_the_frozen_generator_is_not_used(tiny, simulate, monkeyp
     old = {*run.simulation.federation.tasks[0].classes}
     assert drawn
     assert all({*y.tolist()} <= old for _, _, (_, y) in drawn)
+
+
+@pytest.mark.parametrize(("classes", "images"), [(4, 4 * 8), (40, 40 * 6), (300, 256)])
+def test_a_tasks_picture_has_at_most_256_images(tiny, simulate, monkeypatch, classes, images):
+    """Eight images of each class; of more than 32 classes fewer; of more than 256 only those classes' that fit."""
+    recorded = []
+    monkeypatch.setattr(Server, "record_image", lambda server, name, x, captions: recorded.append((name, x, captions)))
+    simulate(
+        tiny(
+            dataset={**IMAGES, "classes": classes, "train": classes, "test": classes},
+            scenario={"kind": "class_incremental", "tasks": 1},
+            model={"name": "mlp", "hidden": [5]},
+            training__rounds_per_task=1,
+            methods={"fedcil": {"width": 2, "server_steps": 0}},
+        )
+    )
+    ((name, x, captions),) = recorded
+    make_picture(name, x, captions)
+    assert len(x) == len(captions) == images
 
 
 def test_the_servers_mean_is_that_of_exact_sums(tiny, simulate, monkeypatch):

@@ -121,6 +121,14 @@ def test_carla(tmp_path: Path) -> None:
     assert (data.test.y[0, :, 0] == -1).all()
 
 
+@pytest.mark.parametrize(("fraction", "tests"), [(0.9, 4), (0.01, 1)])
+def test_carla_leaves_a_frame_for_training_and_one_for_testing(tmp_path: Path, fraction: float, tests: int) -> None:
+    """Of five frames of a vehicle: 0.9 of them would be all five by rounding."""
+    write_carla(tmp_path)
+    data = carla(tmp_path, False, path="drive", size=8, boxes=2, test_fraction=fraction)
+    assert (len(data.train), len(data.test)) == (2 * (5 - tests), 2 * tests)
+
+
 def annotation(**changed: object) -> Callable[[dict[str, Any]], object]:
     return lambda content: content["annotations"][1].update(changed)
 

@@ -182,3 +182,11 @@ def test_texts_of_several_domains_share_a_vocabulary(tmp_path):
     assert dataset.test.x.tolist() == [[2, 0, 0], [4, 0, 0]]
     assert [task.name for task in tasks] == ["news", "talk"]
     assert reword(named[1][1], ("c", "z")).train.x.tolist() == [[2, 1, 0]]
+
+
+def test_other_ids_keep_the_clients_and_the_columns():
+    split = Split(np.array([[2]]), np.array([0]), clients=np.array(["a"]), columns={"day": np.array([3])})
+    found = reword(Dataset(split, split, 1, vocabulary=3, words=("b",)), ("c", "b")).train
+    assert found.x.tolist() == [[3]]
+    assert found.clients is not None
+    assert (found.clients.tolist(), found.columns["day"].tolist()) == (["a"], [3])

@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from raysim.actors.cpu_slots import count_slots
 from raysim.estimate.memory import FORKED_BYTES, PROCESS_BYTES, SERVER_BYTES, SHARED_BYTES, MemoryNeed
-from raysim.estimate.placement import hosts_by_node, place
+from raysim.estimate.placement import at_once, hosts_by_node, place
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError
 
@@ -325,3 +326,10 @@ def test_of_a_nodes_hosts_those_that_compute_at_a_time_need_memory_to_work(place
         placed(4, Capacity(2, 0, None, {}, [less]), need)
     with pytest.raises(ConfigError, match=r"4 actors of .* memory for 2 of them"):
         placed(4, Capacity(2, 0, None, {}, [node]), need, cpus_per_actor=0.5)
+
+
+@pytest.mark.parametrize(("share", "hosts"), [(0.07, 100), (0.28, 25), (0.14, 50)])
+def test_as_many_hosts_are_expected_to_compute_as_have_slots(tiny, share, hosts):
+    """0.07 * 100 is 7 CPUs, though it is 7.000000000000001 in float64."""
+    assert at_once(tiny(resources={"cpus_per_actor": "auto"}), hosts, share) == 7
+    assert count_slots(["node"] * hosts, share) == {"node": 7}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from raysim.algorithms.parts.personalized_model import Vectors
-from raysim.api import Client, ClientHalf, Delta, FlatModel, Method, Terms
+from raysim.api import Client, ClientHalf, Delta, FlatModel, Method, Terms, to_device
 from raysim.models.freezing import match_names
 
 NAME = "local_parameters"
@@ -52,7 +52,7 @@ class LocalParameters(Method):
             """Put the client's part into the model that was sent."""
             if self.own is not None:
                 for vector, mask, own in zip(client.model.vectors, self._masks(client), self.own, strict=True):
-                    vector[mask] = own
+                    vector[mask] = to_device(own, vector.device)  # a checkpoint keeps integers on the CPU
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Keep the client's part, and send the change of the rest."""

@@ -195,10 +195,11 @@ def first_by_name(calls: int, batch: int, most: int) -> Tensor:
 def synthetic_batches(client: Client, purpose: str, images: Tensor, size: int | None) -> Iterator[Tensor]:
     """Yield batches of generated images without end, as the client's network is shown samples: augmented, normalized.
 
-    `images` are uint8 [n, channels, h, w]. `size` None is the batch size of training.
+    `images` are uint8 [n, channels, h, w]. `size` None is the batch size of training. A batch has at least two images,
+    for BatchNorm.
     """
     draws = client.generator(purpose)
-    size = client.rows(size or client.shared.training.batch_size)
+    size = max(2, client.rows(size or client.shared.training.batch_size))
     for part in shuffled_batches(len(images), size, lambda n: torch.from_numpy(draws.permutation(n))):
         drawn = torch.from_numpy(client.data.draw(draws, len(part))) if client.data.augment else None
         x = client.data.shown(images[to_device(part, images.device)], to_device(drawn, images.device))

@@ -51,8 +51,8 @@ def carla(
     sets: tuple[list[AnnotatedImage], list[AnnotatedImage]] = ([], [])
     places: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
     for vehicle, of_vehicle in enumerate(frames):
-        first_test = len(of_vehicle) - max(1, round(test_fraction * len(of_vehicle)))
-        if not first_test:
+        first_test = max(1, len(of_vehicle) - max(1, round(test_fraction * len(of_vehicle))))
+        if len(of_vehicle) < 2:
             raise ConfigError(
                 f"dataset.path: {vehicles[vehicle]} holds one frame, allowed: two and more, one for testing"
             )
