@@ -142,6 +142,16 @@ def test_a_sketch_is_sent_once_per_task_and_nothing_comes_down(tiny, simulate, k
     assert [(r.bytes_up, r.bytes_down) for r in idle.rounds] == plain
 
 
+def test_without_clients_at_a_tasks_end_the_bases_stay(tiny, simulate):
+    """All three clients leave at round 4, the last round of the second task."""
+    leave = {"clients__leave": [{"round": 4, "clients": [0, 1, 2]}]}
+    half = simulate(tiny(methods={"fot": {}}, **leave)).simulation.exchange.halves["fot"]
+    whole = simulate(tiny(methods={"fot": {}})).simulation.exchange.halves["fot"]
+    assert (half.tasks, whole.tasks) == (2, 2)
+    assert half.bases.keys() == whole.bases.keys()
+    assert all(half.bases[name].shape[1] <= whole.bases[name].shape[1] for name in half.bases)
+
+
 def test_a_resumed_run_has_the_same_bits(resumed):
     whole, again = resumed(3, methods={"fot": {"head": "free", "samples": 5}}, scenario__tasks=3)
     assert whole == again
