@@ -60,18 +60,18 @@ def _rules(config: Config) -> Rules:
     if scenario.windows is not None:
         yield from _rules_without_task_ids(config)
         if scenario.stream is not None:
-            why = "with a stream of your own, whose samples are not known before they come"
+            why = "with a custom stream, whose samples are not known before they come"
             yield config.evaluation.split == "validation", "evaluation.split", f"test {why}"
             yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
             yield config.evaluation.model != "global", "evaluation.model", f"global {why}"
-            tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
+            tests = "{domains: [...]} with a custom stream, whose samples it would not change"
             yield config.by_pixels, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
             yield config.dataset.label_rate is not None, "dataset.label_rate", f"null {why}"
     if scenario.blur:
         yield scenario.tasks == 1, "scenario.blur", "0.0 with scenario.tasks=1, which has no neighbors"
         own_heads = "all with scenario.blur, where a client has samples of several domains at a time"
         yield config.heads > 1, "training.logits", own_heads
-        itself = "0.0 with a stream of your own, which says itself what comes when"
+        itself = "0.0 with a custom stream, which says itself what comes when"
         yield scenario.stream is not None, "scenario.blur", itself
     by_ids = "run where samples are dealt by their client ids, which are the same in every task"
     yield config.partition.per == "task" and config.partition.by_ids, "partition.per", by_ids
@@ -157,7 +157,7 @@ def _rules_of_the_cache(config: Config) -> Rules:
     yield bool(config.dataset.augment), "model.cache", drawn
     moved = "false with rotations or permutations, which change the samples of each task"
     yield config.by_pixels, "model.cache", moved
-    streamed = "false with a stream of your own, whose samples are not known before"
+    streamed = "false with a custom stream, whose samples are not known before"
     yield config.scenario.stream is not None, "model.cache", streamed
     of_images = config.objective.has("in_image") or config.objective.has("positions")
     yield of_images, "model.cache", f"false with objective={config.objective.named}, which needs the samples"

@@ -190,7 +190,7 @@ class Recorder:
     def _note_code(self, before: str | None) -> bool:
         """Note the custom code in the versions, after that of a resumed run's rounds. Return whether it has changed."""
         code = digest_own_code(names_for_actors(self.config))
-        changed = self.saved is not None and (before or "").rpartition(", then ")[2] != (code or "")
+        changed = before is not None and before.rpartition(", then ")[2] != code
         if code is not None:
             self._versions["code"] = f"{before}, then {code}" if changed else before or code
         return changed

@@ -261,7 +261,7 @@ ON_THE_COMMAND_LINE = [
     (["scenario.boundaries={asynchronous: {window: 5, windows: 2, stream: 'named_components:stream'}}",
       "scenario.shift=permutation",
       "training.rounds_per_task=null"], ("scenario.shift=permutation: found 'permutation', allowed: {domains: [...]} "
-     "with a stream of your own, whose samples it would not change; or scenario.kind=class_incremental")),
+     "with a custom stream, whose samples it would not change; or scenario.kind=class_incremental")),
     (["methods={FedAvg: {mu: 1}}"], ("methods={FedAvg: {mu: 1}}: methods.FedAvg: found {mu: 1}, allowed: {}, as FedAvg "
      "is what runs without methods")),
     (["scenario.boundaries={asynchronous: {}}"], ("scenario.boundaries={asynchronous: {}}: "

@@ -128,4 +128,4 @@ def test_a_stream_of_ones_own_cannot_be_held_out_of():
     for key, found, allowed in (("split", "validation", "test"), ("per_client", True, "false")):
         with pytest.raises(ConfigError) as caught:
             load(values, {f"evaluation.{key}": found})
-        assert f"allowed: {allowed} with a stream of your own" in str(caught.value)
+        assert f"allowed: {allowed} with a custom stream" in str(caught.value)

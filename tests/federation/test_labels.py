@@ -182,7 +182,7 @@ def test_check_says_how_many() -> None:
                 },
                 "training.rounds_per_task": None,
             },
-            "dataset.label_rate=0.25: found 0.25, allowed: null with a stream of your own",
+            "dataset.label_rate=0.25: found 0.25, allowed: null with a custom stream",
         ),
     ],
 )
