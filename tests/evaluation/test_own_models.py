@@ -248,14 +248,14 @@ def test_the_summary_has_matrices_of_the_spread(tiny, tmp_path):
 
 
 def endless(client, start):
-    """A stream of the user's own, which nobody reads here."""
+    """A custom stream, which no test reads."""
     yield np.zeros(6, np.float32), 0
 
 
-def test_streams_of_ones_own_are_refused(tiny):
+def test_custom_streams_are_refused(tiny):
     windows = {"window": 4, "windows": 3, "rounds_per_window": 2, "stream": "test_own_models:endless"}
     scenario = {"kind": "class_incremental", "tasks": 1, "boundaries": {"asynchronous": windows}}
-    with pytest.raises(ConfigError, match=r"evaluation\.model: found 'local', allowed: global with a stream of your"):
+    with pytest.raises(ConfigError, match=r"evaluation\.model: found 'local', allowed: global with a custom stream"):
         tiny(scenario=scenario, training={"batch_size": 4}, evaluation={"model": "local"})
 
 
