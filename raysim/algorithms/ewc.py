@@ -21,6 +21,7 @@ import torch
 from annotated_types import Ge, Gt, Le, doc
 from torch import Tensor
 
+from raysim.algorithms.parts.finished_task import finished_task
 from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal, refuse_form
 from raysim.api import (
     Broadcast,
@@ -84,7 +85,8 @@ class Ewc(Method):
 
         def need(self, client: Client, message: None) -> Terms:
             """Send or keep the finished task's Fisher, at the model that ended the task."""
-            fisher = fisher_diagonal(client, self.method.fisher, self.method.sample_size, self.name)
+            positions, form = finished_task(client), self.method.fisher
+            fisher = fisher_diagonal(client, positions, form, self.method.sample_size, self.name)
             if self.method.clip is not None:
                 fisher = fisher.clamp(max=self.method.clip)
             if self.method.scope == "global":

@@ -34,6 +34,7 @@ class FedCodaPrompt(Method):
     expand: Annotated[bool, doc("draw a task's components when it begins, and keep those of earlier tasks")] = True
 
     neutral: ClassVar = {"mu": 0.0, "expand": False}
+    needs: ClassVar = frozenset({"one_order"})
 
     def unfit(self, model: FlatModel) -> str | None:
         """Refuse a model without components."""

@@ -61,7 +61,8 @@ class FedCurv(Method):
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Send u_j and v_j of the local model."""
-            self.fisher = fisher_diagonal(client, self.method.fisher, self.method.sample_size, self.name)
+            form, size = self.method.fisher, self.method.sample_size
+            self.fisher = fisher_diagonal(client, client.arrived, form, size, self.name)
             self.fisher_times_model = self.fisher * client.model.parameters
             self.sent = client.round
             return delta, {"fisher": Term(self.fisher), "fisher_times_model": Term(self.fisher_times_model)}

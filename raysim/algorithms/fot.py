@@ -21,6 +21,7 @@ import torch
 from annotated_types import Ge, Le, doc
 from torch import Tensor
 
+from raysim.algorithms.parts.finished_task import finished_task
 from raysim.algorithms.parts.subspace import HeadUse, extend_basis, projected_layers, remove_span
 from raysim.api import Client, ClientHalf, Delta, Method, Plan, Request, Server, ServerHalf, Term, Terms, to_device
 
@@ -52,8 +53,8 @@ class Fot(Method):
             model, method, draws = client.model, self.method, client.generator(self.name)
             widths = projected_layers(model, method.head)
             sketches = {name: model.parameters.new_zeros(d, d * method.columns) for name, d in widths.items()}
-            order = torch.from_numpy(draws.permutation(len(client.arrived)))
-            drawn = client.arrived[order[: method.samples]]
+            positions = finished_task(client)
+            drawn = positions[torch.from_numpy(draws.permutation(len(positions)))[: method.samples]]
             for part in client.batches(len(drawn), single=True):
                 x, _ = client.show(drawn[part])
                 for name, rows in model.inputs(x, model.parameters, model.buffers, widths).items():

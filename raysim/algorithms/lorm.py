@@ -22,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Le, doc
 from torch import Tensor
 
+from raysim.algorithms.parts.finished_task import finished_task
 from raysim.algorithms.parts.grams import gram_matrices, pack, pseudo_inverse, times, unpack
 from raysim.algorithms.parts.task_adapters import (
     A,
@@ -120,7 +121,7 @@ class LoRM(Method):
             """
             model, parameters = client.model, delta.parameters.clone()
             grams, change, current = (
-                self._grams(client, head=True),
+                self._grams(client, client.arrived, head=True),
                 model.named(parameters),
                 model.named(model.parameters),
             )
@@ -135,10 +136,10 @@ class LoRM(Method):
         def inputs(self, client: Client, message: tuple[int, int]) -> Terms:
             """Send the Grams of the adapted layers at the model that ended a task."""
             self.total, self.tasks = message
-            return {"grams": Term(pack(self._grams(client, head=False)))}
+            return {"grams": Term(pack(self._grams(client, finished_task(client), head=False)))}
 
-        def _grams(self, client: Client, head: bool) -> dict[str, Tensor]:
-            """Return the Grams at the client's model, divided by the number of the clients' samples.
+        def _grams(self, client: Client, positions: Tensor, head: bool) -> dict[str, Tensor]:
+            """Return the Grams over these samples at the client's model, divided by the number of the clients' samples.
 
             With gram_at=averaged the model is W0 + (D_1 + ... + D_(t-1) + B A) / t.
             """
@@ -148,7 +149,7 @@ class LoRM(Method):
                 share = 1 / (self.tasks + 1)
                 mean = {name: share * total for name, total in sum_of_tasks(model, finished).items()}
                 model.load(with_additions(model, own, mean, share))
-            grams = gram_matrices(client, self.method.layers(model, head), self.name)
+            grams = gram_matrices(client, positions, self.method.layers(model, head), self.name)
             model.load(own)
             return {name: gram / self.total for name, gram in grams.items()}
 

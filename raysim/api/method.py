@@ -42,6 +42,7 @@ Need = Literal[
     "earlier_logits",
     "unlabelled",
     "one_head",
+    "one_order",
     "classes",
 ]
 """The needs that a method can declare. `_NEEDS` in raysim/engine/compatibility.py explains each."""

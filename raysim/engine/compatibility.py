@@ -256,6 +256,10 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
             "domain; set training.logits=all"
         ),
     ),
+    "one_order": (
+        lambda config: config.scenario.order == "same",
+        "adds parts to the model task by task, for all clients at once; set scenario.order=same",
+    ),
     "unlabelled": (
         lambda config: config.dataset.unlabelled is not None or config.dataset.label_rate is not None,
         "learns from samples without labels; set dataset.unlabelled={name: ...} or dataset.label_rate",

@@ -230,10 +230,13 @@ class ClientHost:
         return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
 
     def _tell_task(self, stream: Stream, window: int) -> None:
-        """Tell the model the task of a window, and select its head."""
-        task, so_far = stream.tasks_in(window, window + 1)[0], stream.tasks_in(0, window + 1)[-1] + 1
+        """Tell the model the task of a window, and select its head. Clients may not know it."""
+        if not self._knows_task:
+            tell_task(self.model.module, None, len(self.federation.tasks))
+            return
+        task, highest = stream.task_of_stage(window)
         select_head(self.model.module, task)
-        tell_task(self.model.module, *((task, so_far) if self._knows_task else (None, len(self.federation.tasks))))
+        tell_task(self.model.module, task, highest + 1)
 
     def _kept_out(self, stream: Stream, window: int) -> Tensor | None:
         """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""

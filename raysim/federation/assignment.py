@@ -90,7 +90,7 @@ def _make_stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
         times = blur_boundaries(ordered, tasks, config.scenario.blur, draws, nearest=in_order)
         if windows is not None:
             return in_mixed_windows(times, windows.window)
-        return in_stages(times, rounds if divided and rounds else 1)
+        return in_stages(times, tasks, rounds if divided and rounds else 1)
     if windows is not None:
         return in_windows(ordered, tasks, windows.window)
     if divided and rounds is not None:

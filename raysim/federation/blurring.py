@@ -51,12 +51,15 @@ def _choose_nearest(count: int, moved: int, draws: np.random.Generator) -> Seque
     return first, last, np.setdiff1d(rest, last)
 
 
-def in_stages(arrivals: Sequence[Parts], pieces: int = 1) -> Stream:
-    """Return a stream of a stage per task, in `pieces` windows each. Windows have equal shares of every part."""
+def in_stages(arrivals: Sequence[Parts], stage_tasks: Sequence[int], pieces: int = 1) -> Stream:
+    """Return a stream of a stage for each of these tasks, in `pieces` windows each.
+
+    Windows have equal shares of every part.
+    """
     windows = [window for parts in arrivals for window in _cut(parts, pieces)]
     tasks, rows = zip(*(part for window in windows for part in window), strict=True)
     ends = np.cumsum([sum(len(part) for _, part in window) for window in windows])
-    return Stream(rows, tasks, ends.tolist(), range(0, len(windows), pieces))
+    return Stream(rows, tasks, ends.tolist(), range(0, len(windows), pieces), stage_tasks)
 
 
 def in_mixed_windows(arrivals: Sequence[Parts], size: int) -> Stream:

@@ -8,6 +8,7 @@ not know the boundaries.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -28,6 +29,7 @@ class Stream:
         tasks: the task of each portion; by default 0, 1, ...
         windows: the position at which each window ends; by default every portion is a window.
         stages: the window at which each stage begins; by default every window is a stage.
+        stage_tasks: the task of each stage, of which it may have few samples; by default `tasks`.
     """
 
     def __init__(
@@ -36,12 +38,14 @@ class Stream:
         tasks: Sequence[int] | None = None,
         windows: Sequence[int] | None = None,
         stages: Sequence[int] | None = None,
+        stage_tasks: Sequence[int] | None = None,
     ) -> None:
         self.rows = tuple(rows)
         self.tasks = tuple(range(len(rows)) if tasks is None else tasks)
         self._portions = [0, *(int(end) for end in np.cumsum([len(r) for r in rows]))]
         self._windows = self._portions if windows is None else [0, *windows]
         self._stages = list(range(len(self._windows) - 1) if stages is None else stages)
+        self._stage_tasks = self.tasks if stage_tasks is None else tuple(stage_tasks)
 
     def __len__(self) -> int:
         return self._portions[-1]
@@ -56,7 +60,7 @@ class Stream:
         taken = {id(rows): rows[marked[rows]] for rows in self.rows}  # portions may share an array
         before = np.cumsum(np.concatenate([[False], *(marked[rows] for rows in self.rows)]))
         ends = [int(before[end]) for end in self._windows[1:]]
-        return Stream([taken[id(rows)] for rows in self.rows], self.tasks, ends, self._stages)
+        return Stream([taken[id(rows)] for rows in self.rows], self.tasks, ends, self._stages, self._stage_tasks)
 
     def span(self, first: int, last: int) -> Tensor:
         """Return the positions (int64) of the windows first, ..., last - 1."""
@@ -82,6 +86,11 @@ class Stream:
         """Return the first window of the stage that a window is in."""
         return self._stages[bisect_right(self._stages, window) - 1]
 
+    def task_of_stage(self, window: int) -> tuple[int, int]:
+        """Return the task of the stage that a window is in, and the highest task of the stages up to it."""
+        begun = self._stage_tasks[: bisect_right(self._stages, window)]
+        return begun[-1], max(begun)
+
     def tasks_in(self, first: int, last: int) -> list[int]:
         """Return the tasks of the samples in the windows first, ..., last - 1, ascending."""
         return sorted(self.counts_in(first, last))
@@ -90,7 +99,11 @@ class Stream:
         """Return how many samples of each task there are in the windows first, ..., last - 1."""
         start, stop = self._windows[first], self._windows[last]
         inside = [min(high, stop) - max(low, start) for low, high in pairwise(self._portions)]
-        return {task: count for task, count in zip(self.tasks, inside, strict=True) if count > 0}
+        counts: Counter[int] = Counter()
+        for task, count in zip(self.tasks, inside, strict=True):
+            if count > 0:
+                counts[task] += count
+        return counts
 
     def locate(self, positions: Tensor) -> tuple[Tensor, int | Tensor]:
         """Return the rows (int64 [n]) at these positions, and their tasks: one number if all have the same task."""

@@ -94,6 +94,21 @@ def test_a_task_draws_its_components_and_keeps_those_of_earlier_tasks(begun):
             assert not torch.equal(last[stop - 2 : stop], new)
 
 
+def test_blurry_boundaries_do_not_change_the_components_of_a_round(begun, monkeypatch):
+    """With blur, clients of task 2 also have samples of tasks 1 and 3. They train the components of task 2 alone."""
+    told = []
+    at_task = CodaPrompts.at_task
+
+    def spy(prompts, task, so_far):
+        if task is not None:
+            told.append((task, so_far))
+        at_task(prompts, task, so_far)
+
+    monkeypatch.setattr(CodaPrompts, "at_task", spy)
+    begun(scenario__blur=0.5)
+    assert sorted({*told}) == [(0, 1), (1, 2), (2, 3)]
+
+
 def test_earlier_components_stay_whatever_moves_the_model(begun):
     """Weight decay at the clients, and momentum at the server, which still has the last task's movement."""
     decayed = {"training__optimizer": {"name": "sgd", "lr": 0.1, "weight_decay": 0.1}}
@@ -117,6 +132,10 @@ def test_earlier_components_stay_whatever_moves_the_model(begun):
         (
             {"scenario__boundaries": {"jittered": {"rounds": 1}}, "training__rounds_per_task": 3},
             r"^methods\.fed_coda_prompt: needs boundaries that all clients have at the same time",
+        ),
+        (
+            {"scenario__order": "per_client"},
+            r"^methods\.fed_coda_prompt: adds parts to the model task by task, .*; set scenario\.order=same$",
         ),
     ],
 )

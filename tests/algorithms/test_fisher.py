@@ -48,7 +48,7 @@ def linear(weight, bias):
 
 
 def fisher(client, form, size=1000):
-    return fisher_diagonal(client, form, size, "ewc")
+    return fisher_diagonal(client, client.arrived, form, size, "ewc")
 
 
 @pytest.mark.parametrize("form", ["sample", "batch", "expected"])

@@ -29,7 +29,7 @@ def rows_in(stream: Stream) -> list[int]:
 
 def test_a_share_of_each_task_comes_in_its_neighbours_time() -> None:
     """blur .4 of ten samples: at each boundary round(.2 * 10) = 2 of either task go to the other side."""
-    stream = in_stages(blur_boundaries(numbered(10, 10, 10), [0, 1, 2], 0.4, np.random.default_rng(0)))
+    stream = in_stages(blur_boundaries(numbered(10, 10, 10), [0, 1, 2], 0.4, np.random.default_rng(0)), [0, 1, 2])
     assert by_window(stream) == [{0: 8, 1: 2}, {0: 2, 1: 6, 2: 2}, {1: 2, 2: 8}]
     assert sorted(rows_in(stream)) == list(range(30))
     for rows, task in zip(stream.rows, stream.tasks, strict=True):
@@ -40,19 +40,33 @@ def test_a_share_of_each_task_comes_in_its_neighbours_time() -> None:
     assert [stream.tasks_before(stage) for stage in range(4)] == [[], [0, 1], [0, 1, 2], [0, 1, 2]]
 
 
+def test_a_stage_has_a_task_even_if_most_of_its_samples_are_of_others() -> None:
+    """blur .9 of ten samples: round(4.5) = 4 go to each side, so the middle stage has 2 of its own task 0.
+
+    The order is 2, 0, 1. In the first stage task 2 has begun, and it is the highest one in the others.
+    """
+    rows, tasks = numbered(10, 10, 10), [2, 0, 1]
+    stream = in_stages(blur_boundaries(rows, tasks, 0.9, np.random.default_rng(0)), tasks, 2)
+    assert stream.counts_in(2, 4) == {2: 4, 0: 2, 1: 4}
+    found = [stream.task_of_stage(window) for window in range(6)]
+    assert found == [(2, 2), (2, 2), (0, 2), (0, 2), (1, 2), (1, 2)]
+    marked = np.ones(30, dtype=np.bool_)
+    assert [stream.take(marked).task_of_stage(window) for window in range(6)] == found
+
+
 def test_unequal_tasks_and_absent_ones() -> None:
     """round(.2 * 10) = 2 and round(.2 * 5) = 1; the client has nothing of the third, so no boundary with it."""
     rows, tasks = numbered(10, 5, 0, 6), [3, 1, 0, 2]
     times = blur_boundaries(rows, tasks, 0.4, np.random.default_rng(0))
-    assert by_window(in_stages(times)) == [{3: 8, 1: 1}, {3: 2, 1: 4}, {}, {2: 6}]
+    assert by_window(in_stages(times, tasks)) == [{3: 8, 1: 1}, {3: 2, 1: 4}, {}, {2: 6}]
 
 
 def test_any_share_leaves_each_sample_once() -> None:
     for size in range(12):
         for blur in (0.01, 0.5, 0.99):
             times = blur_boundaries(numbered(size, size, size), [0, 1, 2], blur, np.random.default_rng(size))
-            assert sorted(rows_in(in_stages(times))) == list(range(3 * size))
-            assert by_window(in_stages(times))[1].get(1, 0) == size - 2 * round(blur / 2 * size)
+            assert sorted(rows_in(in_stages(times, [0, 1, 2]))) == list(range(3 * size))
+            assert by_window(in_stages(times, [0, 1, 2]))[1].get(1, 0) == size - 2 * round(blur / 2 * size)
 
 
 def test_which_samples_is_drawn() -> None:
@@ -68,7 +82,7 @@ def test_which_samples_is_drawn() -> None:
 def test_online_every_window_has_its_share() -> None:
     """Six samples in each window of five: of 30, 24 and 6 foreign ones."""
     times = blur_boundaries(numbered(30, 30), [0, 1], 0.4, np.random.default_rng(0))
-    stream = in_stages(times, 5)
+    stream = in_stages(times, [0, 1], 5)
     assert [stream.size(window) for window in range(10)] == [7, 6, 6, 6, 5] * 2
     assert all(of[0] in (4, 5) and of[1] in (1, 2) for of in by_window(stream)[:5])
     assert [stream.stage(window) for window in range(10)] == [0] * 5 + [5] * 5

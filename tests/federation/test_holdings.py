@@ -22,6 +22,14 @@ def test_a_row_counts_once_by_class_though_tasks_share_it(tiny: Any) -> None:
     assert (found.clients, found.at_tasks) == ([0, 1, 2], [])
 
 
+@pytest.mark.parametrize("online", [True, False])
+def test_a_task_counts_in_whole_though_it_comes_in_parts(tiny: Any, online: bool) -> None:
+    """With blur and online, the 12 samples of each task come in several portions."""
+    found = find_holdings(build_federation(tiny(scenario__online=online, scenario__blur=0.5)), None)
+    assert found is not None
+    assert found.by_task == [[12, 12]] * 3
+
+
 def test_of_very_many_clients_some_are_counted_evenly_spaced(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 6 clients with 6 samples each, 4: 0, 6 // 4, 12 // 4, 18 // 4."""
     monkeypatch.setattr(holdings, "MOST_CLIENTS", 4)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from raysim.algorithms.parts.finished_task import finished_task
 from raysim.api import Broadcast, Client, ClientHalf, MemoryUse, Server, ServerHalf, Step, to_device
 
 CLOSE = 1e-9  # distances between features of length 1, in float64
@@ -66,15 +67,15 @@ def keep_exemplars(client: Client, purpose: str, herding: bool = True) -> None:
     """Choose exemplars of the finished task, Algorithm 4, and shorten the older lists, Algorithm 5."""
     memory = client.memory
     assert memory is not None
-    stored = memory.entries().positions
-    held, new = client.labels(stored), client.labels(client.arrived)
+    stored, positions = memory.entries().positions, finished_task(client)
+    held, new = client.labels(stored), client.labels(positions)
     tasks = torch.as_tensor(client.stream.locate(stored)[1]).expand(len(stored))
     labels = torch.cat([held, new]).unique().tolist()
     room = memory.kind.capacity // max(len(labels), 1)
     chosen = []
     for label in labels:
         lists = [stored[(held == label) & (tasks == task)] for task in tasks.unique().tolist()]
-        lists.append(_exemplars(client, client.arrived[new == label], room, purpose, herding))
+        lists.append(_exemplars(client, positions[new == label], room, purpose, herding))
         chosen.append(in_turn(lists)[:room])
     memory.replace(torch.cat([stored[:0], *chosen]))
 

@@ -21,16 +21,16 @@ def refuse_form(form: FisherForm, setting: Setting) -> str | None:
     return "fisher=expected draws labels from the model, which needs classes; allowed: sample or batch"
 
 
-def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose: str) -> Tensor:
-    """Return the diagonal [P] at the current model, over up to `sample_size` of the client's present samples.
+def fisher_diagonal(client: Client, positions: Tensor, form: FisherForm, sample_size: int, purpose: str) -> Tensor:
+    """Return the diagonal [P] at the current model, over up to `sample_size` of the samples at these positions.
 
     They are drawn without replacement and not augmented. Classes that training excludes have probability 0. The model
     is in evaluation mode: no dropout, and BatchNorm's statistics are used and not changed. The mode is restored.
     """
     model, total = client.model, torch.zeros_like(client.model.parameters)
     draws, training = client.generator(purpose), client.model.module.training
-    order = torch.from_numpy(draws.permutation(len(client.arrived)))
-    drawn = client.arrived[order[:sample_size]]
+    order = torch.from_numpy(draws.permutation(len(positions)))
+    drawn = positions[order[:sample_size]]
     model.module.eval()
     for part in client.batches(len(drawn), single=True) if form == "batch" else [slice(len(drawn))]:
         x, y = client.show(drawn[part])

@@ -13,22 +13,23 @@ from torch import Tensor
 from raysim.api import Client
 
 
-def gram_matrices(client: Client, alphas: Mapping[str, float], purpose: str) -> dict[str, Tensor]:
-    """Return the Gram of each layer's inputs, by the weight's name, over the client's present samples.
+def gram_matrices(client: Client, positions: Tensor, alphas: Mapping[str, float], purpose: str) -> dict[str, Tensor]:
+    """Return the Gram of each layer's inputs, by the weight's name, over the samples at these positions.
 
     The model is the client's current one, in evaluation mode. The samples are augmented as in training.
 
     Args:
         client: the client.
+        positions: int64 [n], in the client's stream.
         alphas: the factor of the entries off the diagonal, by the weight's name. At 0 the Gram is its diagonal.
         purpose: the name of the random streams.
     """
     model, grams = client.model, dict[str, Tensor]()
     draws = None
     if client.data.augment:
-        draws = torch.from_numpy(client.data.draw(client.generator(purpose), len(client.arrived)))
-    for part in client.batches(len(client.arrived), single=True):
-        x, _ = client.show(client.arrived[part], None if draws is None else draws[part])
+        draws = torch.from_numpy(client.data.draw(client.generator(purpose), len(positions)))
+    for part in client.batches(len(positions), single=True):
+        x, _ = client.show(positions[part], None if draws is None else draws[part])
         with client.rng_scope(purpose):
             inputs = model.inputs(x, model.parameters, model.buffers, [*alphas])
         for name, rows in inputs.items():
