@@ -65,6 +65,8 @@ def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) ->
     levels = [level for rows in columns for row in rows if (level := _level(*row))]
     stated = paper.settings[name].stated
     departures = dict.fromkeys(line for rows in columns for *_, group in rows for line in _departures(stated, group))
+    if setting.runs[0].summary.tested != "global":
+        departures["the clients' models are tested, in the paper the server's"] = None
     if file := _file_of_dataset(setting.runs[0].config):
         departures[f"the data were read from {file.name}"] = None
     tables = [  # only the first table of each kind has a note

@@ -41,7 +41,9 @@ class RankedSetting:
 
     def rank_means(self, values: Array) -> Array:
         """Return the ranks [..., counted] of the means over seeds of values [..., seeds, methods]."""
-        return rank(values.mean(axis=-2).round(self.digits), self.higher_is_better)[..., self.counted]
+        # as text is rounded: NumPy would round 30.05 to 30.0
+        shown: Array = np.vectorize(round, otypes=[float])(values.mean(axis=-2), self.digits)
+        return rank(shown, self.higher_is_better)[..., self.counted]
 
 
 def rank(values: Array, higher_is_better: bool) -> Array:

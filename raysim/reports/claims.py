@@ -32,10 +32,11 @@ CHANGE = (-100.0, 100.0)  # of an accuracy in %
 SUPPORTED, REVERSED, INCONCLUSIVE, NOT_SUPPORTED = "supported", "reversed", "inconclusive", "not supported"
 VERDICTS = (SUPPORTED, INCONCLUSIVE, NOT_SUPPORTED, REVERSED)
 MEANING = (
-    f"Measured: the mean of the paired differences, its interval and p ({TEST}). Gains that a table below has too are "
-    "tested there, and the other claimed gains in a metric are a family. Supported: the gain is significant (5%) with "
-    "the published sign. Reversed: it is significant with the other sign. Inconclusive: it has the published sign and "
-    "is not significant. Not supported: it does not have the published sign and is not significant."
+    f"Measured: the mean of the paired differences, its interval and p ({TEST}). A gain that is also in a table below "
+    "has the test of that table. The other claimed gains in a metric are one family. Supported: the gain is "
+    "significant (5%) with the published sign. Reversed: it is significant with the other sign. Inconclusive: it has "
+    "the published sign and is not significant. Not supported: it does not have the published sign and is not "
+    "significant."
 )
 
 ComparedRow = tuple[PublishedColumn, str, MethodGroup]

@@ -55,7 +55,7 @@ def show_images(setting: ExperimentSetting, folder: Path, left_out: list[str]) -
         )
         images[-1].file.write_bytes(content)
     more = len(found) - len(chosen)
-    return images, f"{more} of {len(found)} pictures are left out. They are in the runs' directories." * (more > 0)
+    return images, f"{len(chosen)} of {len(found)} pictures are shown. All are in the runs' directories." * (more > 0)
 
 
 def _last_of_tasks(group: MethodGroup, in_step: bool) -> Iterator[_Found]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raysim.config.yaml_text import read_yaml
 from raysim.records.result import Result
 from raysim.reports.reading import find_runs
 from raysim.reports.write import Runs
@@ -19,7 +20,8 @@ def frame(runs: Runs | Sequence[Runs]) -> DataFrame:
     """Return finished runs as a pandas data frame: a row for each run and protocol.
 
     The columns are the numbers and names of summary.json. Accuracies are fractions. `methods` joins the names with
-    " + ", and is FedAvg without methods.
+    " + ", and is FedAvg without methods. `split` is validation for runs that were evaluated on held-out training
+    samples, such as a sweep's trials, and test for the others.
 
     Args:
         runs: directories with finished runs at any depth below them, or results of runs; one or several.
@@ -29,19 +31,22 @@ def frame(runs: Runs | Sequence[Runs]) -> DataFrame:
     """
     pandas = import_extra("pandas", "pandas")
     several = [runs] if isinstance(runs, Runs) else runs
-    made: DataFrame = pandas.DataFrame([row for result in _results(several) for row in _rows(result)])
+    made: DataFrame = pandas.DataFrame([row for found in _results(several) for row in _rows(*found)])
     return made
 
 
-def _results(runs: Sequence[Runs]) -> Iterator[Result]:
+def _results(runs: Sequence[Runs]) -> Iterator[tuple[Result, Mapping[str, object]]]:
+    """Yield the results, each with its config."""
     for one in runs:
         if isinstance(one, Result):
-            yield one
+            yield one, read_yaml(one.directory / "config.yaml").values
         else:
-            yield from (found.summary for found in find_runs([Path(one)], []))
+            yield from ((found.summary, found.document.values) for found in find_runs([Path(one)], []))
 
 
-def _rows(result: Result) -> Iterator[Mapping[str, object]]:
+def _rows(result: Result, config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    evaluation = config.get("evaluation")
+    split = evaluation.get("split", "test") if isinstance(evaluation, Mapping) else "test"
     of_the_run = {key: value for key, value in vars(result).items() if isinstance(value, str | int | float | None)}
     named = {"directory": str(result.directory), "methods": " + ".join(result.methods) or "FedAvg"}
     for protocol, values in result.evaluation.items():
@@ -49,4 +54,4 @@ def _rows(result: Result) -> Iterator[Mapping[str, object]]:
         clients = {
             f"clients_{k}": v for k, v in ((result.per_client or {}).get(protocol) or {}).items() if k != "accuracy"
         }
-        yield {**named, **of_the_run, "protocol": protocol, **numbers, **clients}
+        yield {**named, "split": split, **of_the_run, "protocol": protocol, **numbers, **clients}

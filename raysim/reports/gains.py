@@ -140,7 +140,9 @@ def say_gain(saying: str, found: PairedDifference | None, quantity: Quantity) ->
         return ""
     points = " points" if quantity.unit == "%" else ""
     changes = "does not change" if found.mean == 0 else "raises" if found.mean > 0 else "lowers"
-    by = "" if found.mean == 0 else f" by {quantity.show(abs(found.mean))}{points}"
+    size, nothing = quantity.show(abs(found.mean)), quantity.show(0.0)
+    shown = f"less than {quantity.show(10.0**-quantity.digits)}" if size == nothing else size
+    by = "" if found.mean == 0 else f" by {shown}{points}"
     told = "significant" if found.significant else "not significant"
     seeds = f"{found.pairs} seed{'s' * (found.pairs > 1)}"
     test = f": {told}" if found.p is None else f": {told}, p {show_p(found.p)}"

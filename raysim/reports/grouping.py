@@ -17,7 +17,7 @@ from raysim.config.lookup import only_named_by
 from raysim.evaluation.metrics import SEEN, metric_of, protocol_label
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
-from raysim.reports.naming import derive_label, entitle, row_axes, sweep_label, unique_names
+from raysim.reports.naming import derive_label, entitle, row_axes, show_bare, sweep_label, unique_names
 from raysim.reports.reading import FinishedRun, Methods
 from raysim.sweeps.cells import SPLIT_KEY
 from raysim.system.errors import ConfigError
@@ -187,7 +187,9 @@ def _without_trials(runs: Sequence[FinishedRun], left_out: list[str]) -> Sequenc
     """Return the runs without a sweep's trials on validation data, unless there are only trials."""
     rest = [run for run in runs if SPLIT_KEY not in run.names]
     if rest and len(rest) < len(runs):
-        left_out.append(f"{len(runs) - len(rest)} trials on validation data, by which sweeps chose hyperparameters")
+        trials = len(runs) - len(rest)
+        words = f"{trials} trial{'s' * (trials > 1)} on validation data, by which sweeps chose hyperparameters"
+        left_out.append(words)
     return rest or runs
 
 
@@ -268,8 +270,20 @@ def _groups(
     )
     labels = labels or unique_names([derive_label(one, methods) for one in methods])
     labels = labels or [derive_label(one, methods, spelled=False) for one in methods]
+    own = [owned[group[0]] for group in grouped]
+    labels = unique_names(labels) or _with_own_keys(labels, own)
     names = unique_names(rows_of) or labels
-    return list(map(MethodGroup, labels, names, methods, grouped, [owned[group[0]] for group in grouped]))
+    return list(map(MethodGroup, labels, names, methods, grouped, own))
+
+
+def _with_own_keys(labels: Sequence[str], own: Sequence[Flat]) -> list[str]:
+    """Return different labels: with the other keys of rows that differ, such as `FedAvg lr=0.1`, or with numbers."""
+    keys = _telling_keys(own)
+    texts = [
+        " ".join([label, *(f"{key.rpartition('.')[2]}={show_bare(values[key])}" for key in keys if key in values)])
+        for label, values in zip(labels, own, strict=True)
+    ]
+    return unique_names(texts) or [f"{text} ({number})" for number, text in enumerate(texts, 1)]
 
 
 def _rank_methods(methods: Methods) -> list[tuple[str, list[tuple[float, str]]]]:

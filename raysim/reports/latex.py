@@ -10,6 +10,7 @@ from raysim.system.errors import single_line
 LATEX = {
     **{letter: f"\\{letter}" for letter in "{}$&#_%"},
     **{sign: f"${sign}$" for sign in "<>|"},
+    **{sign: f"{{{sign}}}" for sign in "[*"},  # after a line break, a bare one would be an argument
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"±": r"$\pm$", "−": "$-$", "†": r"$\dagger$"},
 }

@@ -42,7 +42,8 @@ def spell_method(name: str, knobs: Mapping[str, object] = {}) -> str:
 def join_names(names: Iterable[str]) -> str:
     """Return the different names in a line, three at most."""
     found = sorted(set(names))
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more names" if len(found) > 3 else "")
+    more = f" and {len(found) - 3} more name{'s' * (len(found) > 4)}" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more
 
 
 def unique_names(names: Sequence[str | None]) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from raysim.objectives import Metric
 from raysim.reports.families import adjust_family
 from raysim.reports.gains import GainFamily, find_families, measure_gain
 from raysim.reports.grouping import ExperimentSetting
@@ -28,7 +29,29 @@ Cells = Sequence[str]
 
 
 def main_table(settings: Sequence[ExperimentSetting]) -> str:
-    """Return a tabular of methods by settings. For one setting the columns are what was learned, by protocol."""
+    """Return a tabular of methods by settings, or one for each metric that settings have.
+
+    For a metric of one setting the columns are what was learned, by protocol.
+    """
+    return "\n".join(map(_main_tabular, _by_metric(settings)))
+
+
+def gains_table(settings: Sequence[ExperimentSetting]) -> str:
+    """Return a tabular of what each added method changes in the average metric, by settings; its rows by family.
+
+    There is one for each metric that settings have.
+    """
+    return "\n".join(map(_gains_tabular, _by_metric(settings)))
+
+
+def _by_metric(settings: Sequence[ExperimentSetting]) -> Sequence[Sequence[ExperimentSetting]]:
+    found: dict[Metric, list[ExperimentSetting]] = {}
+    for setting in settings:
+        found.setdefault(setting.metric, []).append(setting)
+    return [*found.values()]
+
+
+def _main_tabular(settings: Sequence[ExperimentSetting]) -> str:
     table = tabulate_overview(settings) or _tabulate_learning(settings[0])
     headings = [*table.headings]
     kept = headings.index(MEAN_RANK) + 1 if MEAN_RANK in headings else len(headings)  # a paper's column is narrow
@@ -37,8 +60,7 @@ def main_table(settings: Sequence[ExperimentSetting]) -> str:
     return _tabular(head, [("", rows)], f"{table.caption}. {table.note}")
 
 
-def gains_table(settings: Sequence[ExperimentSetting]) -> str:
-    """Return a tabular of what each added method changes in the average metric, by settings; its rows by family."""
+def _gains_tabular(settings: Sequence[ExperimentSetting]) -> str:
     rankings = [*map(Ranking, settings)]
     blocks: dict[str, dict[str, dict[int, str]]] = {}
     for index, ranking in enumerate(rankings):
@@ -59,7 +81,7 @@ def gains_table(settings: Sequence[ExperimentSetting]) -> str:
         )
         for title, rows in blocks.items()
     ]
-    quantity = rankings[0].quantity.heading
+    quantity = rankings[0].quantity.title
     about = f"Changes of the {quantity} with their intervals, paired over seeds; bold if significant (5%, Holm)."
     return _tabular(head, shown, about)
 

@@ -24,8 +24,11 @@ from raysim.reports.tables import (
 
 Interval = tuple[float, float]
 
-RANKED = "Ranks are of methods with all seeds, without bounds. Their intervals are of a bootstrap over seeds."
-GROUPED = "Methods of a group share the mean of its ranks. A group ends before the first that is significantly worse."
+RANKED = "Ranks are of methods with the same seeds, without bounds. Their intervals are of a bootstrap over seeds."
+GROUPED = (
+    "Methods of a group share the mean of its ranks. A group ends before the first method that is significantly worse "
+    "than the best of the group."
+)
 MEAN_RANK = "mean rank"
 MANY = 12  # methods that a sweep's order would not help to find
 FEWEST = 3  # methods that are worth a rank
@@ -33,18 +36,20 @@ FEWEST = 3  # methods that are worth a rank
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The groups of a setting by their average metric, in the protocol of most runs.
+    """The groups of a setting by their average metric.
 
     Attributes:
         setting: the setting.
+        by: the protocol by which the groups are ranked; by default that of most runs.
     """
 
     setting: ExperimentSetting
+    by: str | None = None
 
     @property
     def protocol(self) -> str:
         """The protocol by which the groups are ranked."""
-        return self.setting.protocols[0]
+        return self.by or self.setting.protocols[0]
 
     @property
     def quantity(self) -> Quantity:
@@ -63,17 +68,22 @@ class Ranking:
         return float("nan") if found is None else float(self.quantity.show(found.mean))
 
     @cached_property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the ranked groups: the largest set of seeds that a group has, and of these the most common."""
+        counts = Counter(_seeds_of(group) for group in self.groups if group.ranked)
+        return max(counts, key=lambda seeds: (len(seeds), counts[seeds]), default=())
+
+    @cached_property
     def ranked(self) -> Sequence[MethodGroup]:
-        """The groups that have a rank: no bounds, none that the sweep excludes, and none without all seeds."""
-        seeds = max(len(group.runs) for group in self.groups)
-        return [group for group in self.groups if group.ranked and len(group.runs) == seeds]
+        """The groups that have a rank: no bounds, none that the sweep excludes, and none with other seeds."""
+        return [group for group in self.groups if group.ranked and _seeds_of(group) == self.seeds]
 
     @cached_property
     def ranks(self) -> Mapping[str, int]:
-        """By name: the rank of every ranked group."""
-        sign = 1 if self.quantity.higher_is_better else -1
-        values = {group.name: sign * self.value(group) for group in self.ranked}
-        return {name: 1 + sum(other > value for other in values.values()) for name, value in values.items()}
+        """By name: the rank of every ranked group. Means that look equal have the same rank."""
+        names = [group.name for group in self.ranked]
+        found = self.values_by_seed(names)
+        return dict(zip(names, map(int, found.rank_means(found.values)), strict=True)) if names else {}
 
     @cached_property
     def intervals(self) -> Mapping[str, Interval]:
@@ -108,7 +118,8 @@ class Ranking:
 
     def values_by_seed(self, counted: Sequence[str]) -> RankedSetting:
         """Return the values of the ranked groups for a bootstrap; `counted` are the names in question."""
-        columns = [[*self.quantity.by_seed(group, self.protocol).values()] for group in self.ranked]
+        values = [self.quantity.by_seed(group, self.protocol) for group in self.ranked]
+        columns = [[of_group[seed] for seed in self.seeds] for of_group in values]
         order = [group.name for group in self.ranked]
         places = [order.index(name) for name in counted]
         return RankedSetting(np.asarray(columns).T, self.quantity.higher_is_better, self.quantity.digits, places)
@@ -140,7 +151,7 @@ def mean_ranks(rankings: Sequence[Ranking]) -> dict[str, MeanRank]:
 
 def interval_of_ranks(rankings: Sequence[Ranking], names: Sequence[str]) -> dict[str, Interval]:
     """Return by name the interval of the mean rank; empty if a setting has fewer than two seeds."""
-    if not names or any(len(ranking.ranked[0].runs) < 2 for ranking in rankings):
+    if not names or any(len(ranking.seeds) < 2 for ranking in rankings):
         return {}
     found = rank_over_settings([ranking.values_by_seed(names) for ranking in rankings])
     return {name: (float(found.low[place]), float(found.high[place])) for place, name in enumerate(names)}
@@ -157,16 +168,23 @@ def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | No
         names.sort(key=lambda name: (ranks[name].shared, ranks[name].mean) if name in ranks else (math.inf, 0.0))
     columns = [_column(ranking, names) for ranking in rankings]
     rows = [[TableCell(name), *cells] for name, cells in zip(names, zip(*columns, strict=True), strict=True)]
-    headings = ["methods", *(f"{ranking.setting.number}: {ranking.setting.title}" for ranking in rankings)]
+    labels = [ranking.setting.label(ranking.protocol) for ranking in rankings]
+    alike = len(set(labels)) == 1  # the caption names the protocol then
+    titles = [f"{ranking.setting.number}: {ranking.setting.title}" for ranking in rankings]
+    headings = ["methods", *(titles if alike else map(", ".join, zip(titles, labels, strict=True)))]
     notes = explain_marks([cell for row in rows for cell in row])
     if len(ranks) >= FEWEST:
         headings += [MEAN_RANK, "95% interval", "mean rank of groups"]
         rows = [[*row, *(TableCell(text) for text in _show_ranks(ranks.get(row[0].text)))] for row in rows]
         notes += [RANKED, GROUPED]
     notes += list_remarks(settings)
-    quantity = rankings[0].quantity
-    caption = f"{quantity.title}: mean ± standard deviation over seeds, by method and setting"
+    title = ", ".join([rankings[0].quantity.title, *labels[:alike]])
+    caption = f"{title}: mean ± standard deviation over seeds, by method and setting"
     return ReportTable(caption, headings, rows, " ".join(notes))
+
+
+def _seeds_of(group: MethodGroup) -> tuple[int, ...]:
+    return tuple(sorted(run.summary.seed for run in group.runs))
 
 
 def list_remarks(settings: Sequence[ExperimentSetting]) -> list[str]:

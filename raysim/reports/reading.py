@@ -194,7 +194,7 @@ def _read_run(directory: Path, sweep_in: Callable[[Path], SweepLabels | None]) -
     summary = load_result(directory)
     _check_finished(directory, summary)
     run = _count_samples(FinishedRun(directory, summary, read_yaml(directory / "config.yaml")))
-    named = ((parent, sweep) for parent in directory.parents if (sweep := sweep_in(parent)))
+    named = ((parent, sweep) for parent in directory.absolute().parents if (sweep := sweep_in(parent)))
     return _name_run(run, *next(named, (directory, None)))  # the nearest sweep above a run names it
 
 
@@ -236,7 +236,7 @@ def _count_samples(run: FinishedRun) -> FinishedRun:
 
 def _name_run(run: FinishedRun, directory: Path, sweep: SweepLabels | None) -> FinishedRun:
     """Return the run with its names and its place in the sweep of a directory, if the sweep lists it."""
-    folder = run.directory.relative_to(directory).as_posix()
+    folder = run.directory.absolute().relative_to(directory.absolute()).as_posix()
     if sweep is None or folder not in sweep.runs:
         return run
     place = (str(directory), [*sweep.runs].index(folder))

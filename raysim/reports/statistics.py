@@ -7,6 +7,8 @@ from statistics import fmean, stdev
 
 LEVEL = 0.05
 """A difference is significant below this p. Intervals cover 1 - LEVEL."""
+ROUNDING = 1e-12
+"""The relative size of a difference that only rounding makes."""
 EQUAL_PAIRS = 3
 """Equal differences in so many pairs are significant without a test. Two can be equal by chance."""
 
@@ -60,11 +62,13 @@ def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> Pa
     found = average(differences)
     if found is None:
         return None
+    rounding = ROUNDING * max(1.0, *(abs(values[seed]) for values in (before, after) for seed in seeds))
     # one pair, or equal up to rounding: there is no deviation to test against
-    if found.std is None or max(differences) - min(differences) <= 1e-12 * max(1.0, *map(abs, differences)):
-        return PairedDifference(found.mean, found.std, len(seeds), None, None)
+    if found.std is None or max(differences) - min(differences) <= rounding:
+        return PairedDifference(0.0 if abs(found.mean) <= rounding else found.mean, found.std, len(seeds), None, None)
     t = found.mean / (found.std / math.sqrt(len(seeds)))
-    alone = PairedDifference(found.mean, found.std, len(seeds), None, 1.0 - within_t(t, len(seeds) - 1))
+    p = max(0.0, 1.0 - within_t(t, len(seeds) - 1))  # rounding may give a probability above 1
+    alone = PairedDifference(found.mean, found.std, len(seeds), None, p)
     return replace(alone, half=alone.interval_half(LEVEL))
 
 

@@ -29,11 +29,10 @@ def tabulate_facts(setting: ExperimentSetting) -> ReportTable:
 def _facts(run: FinishedRun) -> Iterator[tuple[str, str]]:
     config, summary = run.config, run.summary
     training = _block(config, "training")
-    participation = _block(config, "participation").get("fraction")
     for name in BLOCKS:
         if config.get(name) is not None:
             yield name, _describe(config[name])
-    yield "clients", f"{summary.clients}" + ("" if participation in (None, 1.0) else f", {participation:.0%} per round")
+    yield "clients", f"{summary.clients}{_participation(_block(config, 'participation'))}"
     yield "tasks", str(summary.tasks)
     yield "rounds", str(summary.rounds)
     yield (
@@ -44,10 +43,19 @@ def _facts(run: FinishedRun) -> Iterator[tuple[str, str]]:
     yield "optimizer", _describe({key: value for key, value in optimizer.items() if key != "lr"})
     yield "learning rate", show_bare(optimizer.get("lr", NOTHING))
     yield "seeds", str(summary.seed)
+    if _block(config, "evaluation").get("split") == "validation":
+        yield "evaluated on", "validation samples"
     yield "raysim", summary.versions.get("raysim") or NOTHING
     yield "commit", (summary.versions.get("git") or NOTHING)[:12]
     yield "torch", summary.versions.get("torch") or NOTHING
     yield "Ray", summary.versions.get("ray") or NOTHING
+
+
+def _participation(block: Mapping[str, object]) -> str:
+    if block.get("count") is not None:
+        return f", {block['count']} per round"
+    fraction = block.get("fraction")
+    return f", {100 * fraction:g}% per round" if isinstance(fraction, int | float) and fraction < 1 else ""
 
 
 def _block(config: Mapping[str, object], name: str) -> Mapping[str, object]:

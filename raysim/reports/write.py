@@ -9,6 +9,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from raysim.evaluation.metrics import SEEN
 from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
 from raysim.reports.content import FIGURES, Plot, Report, Section
@@ -98,7 +99,7 @@ def write_report(
         report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target, plots=overall)
         for name, convert in FORMATS.items():
             tell(f"writing {name}")
-            (target / name).write_text(convert(report), encoding="utf-8")
+            (target / name).write_text(convert(report), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         found = f"{error.filename or target}: {error.strerror}"
         raise ConfigError(f"--out {target}: {found}; allowed: a directory that can be written to") from None
@@ -176,12 +177,15 @@ def draw_setting(scene: Scene, left_out: list[str]) -> Iterator[Drawing]:
     """Yield a setting's drawings; `left_out` gets a line for each kind that cannot be drawn, if no other says why."""
     said: set[str] = set()
     drawn: set[str] = set()
-    for part, (kind, draw) in product(split_scene(scene), PLOTS.items()):
+    of_methods = tuple(f"{scene.setting.number}-{protocol}-" for protocol in scene.setting.protocols)
+    for (number, part), (kind, draw) in product(enumerate(split_scene(scene), 1), PLOTS.items()):
         try:
             for drawing in draw(part):
-                if drawing.stem not in drawn:  # figures that show no accuracy are those of the whole setting
+                if drawing.stem not in drawn:
                     drawn.add(drawing.stem)
                     yield drawing
+                elif drawing.stem.startswith(of_methods):  # other figures are those of the whole setting
+                    yield replace(drawing, stem=f"{drawing.stem}-{number}")
         except (ConfigError, OSError) as error:
             if str(error) not in said:
                 left_out.append(f"setting {scene.setting.number}: {kind}: {error}")
@@ -189,10 +193,13 @@ def draw_setting(scene: Scene, left_out: list[str]) -> Iterator[Drawing]:
 
 
 def split_scene(scene: Scene) -> list[Scene]:
-    """Return the scenes of the groups that were evaluated by the same protocols, that of most groups first."""
+    """Return the scenes of the groups that were evaluated by the same protocols, that of most groups first.
+
+    Groups without class-IL among the seen classes are older, and are no part of themselves.
+    """
     parts: dict[tuple[str, ...], list[int]] = {}
     for index, group in enumerate(scene.setting.groups):
-        parts.setdefault(group.protocols, []).append(index)
+        parts.setdefault(tuple(protocol for protocol in group.protocols if protocol != SEEN), []).append(index)
     return [
         Scene(replace(scene.setting, groups=[scene.setting.groups[i] for i in part]), [scene.looks[i] for i in part])
         for part in sorted(parts.values(), key=len, reverse=True)

@@ -37,6 +37,15 @@ def test_there_is_a_row_for_each_run_and_protocol(runs: Path) -> None:
         assert (row["seed"], row["rounds"], row["bytes_up"]) == (0, first.rounds, first.bytes_up)
         assert row["directory"] == str(runs / "0")
         assert "accuracy" not in row
+        assert row["split"] == "test"
+
+
+@pytest.mark.usefixtures("pandas")
+def test_what_was_evaluated_on_held_out_samples_says_so(tiny, tmp_path: Path) -> None:
+    config = tiny(evaluation={"split": "validation"}, logging__tensorboard=False)
+    result = raysim.run(config, out=tmp_path / "run", local=True)
+    rows: Any = raysim.frame([result, tmp_path])
+    assert [row["split"] for row in rows] == ["validation"] * 2 * len(result.evaluation)
 
 
 @pytest.mark.usefixtures("pandas")

@@ -29,6 +29,17 @@ def test_what_was_run_is_a_table_with_all_values_that_differ(tmp_path: Path) -> 
     assert (facts["raysim"], facts["torch"], facts["Ray"]) == ("0.1.0", "2.9.0", "2.50.0")
 
 
+def test_how_many_take_part_and_what_is_evaluated(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {"clients.count": 2000, "participation.fraction": 0.004, "dataset.train": 4000})
+    make_run(tmp_path / "b", {"participation": {"count": 2}, "evaluation.split": "validation"})
+    facts = [
+        {row[0].text: row[1].text for row in tabulate_facts(one).rows}
+        for one in group_runs(find_runs([tmp_path], []), [])
+    ]
+    assert sorted(one["clients"] for one in facts) == ["2000, 0.4% per round", "3, 2 per round"]
+    assert [one.get("evaluated on") for one in facts if "2 per" in one["clients"]] == ["validation samples"]
+
+
 def test_the_documents_begin_with_contents_and_say_when_and_what(tmp_path: Path) -> None:
     for seed, (rate, methods) in enumerate([(0.1, {}), (0.1, {"er": {}}), (0.2, {})]):
         make_run(tmp_path / f"runs/{seed}", {"training.optimizer.lr": rate, "methods": methods})

@@ -124,3 +124,19 @@ def test_means_that_look_equal_share_a_place() -> None:
     first, same, other = seeds(60.004, 60.004, 60.004), seeds(59.996, 59.996, 59.996), seeds(59, 59, 59)
     assert marks(first, same, other) == [BEST, BEST, Mark(second=True, worse=True)]
     assert marks(first, same, other, digits=3) == [BEST, Mark(second=True, worse=True), WORSE]
+
+
+def test_large_effects_over_many_seeds_have_a_p_of_at_least_zero() -> None:
+    """The probability within t rounds to 1 or just above it, and no interval is at a level that is divided by 0."""
+    draw = random.Random(0)
+    for pairs in range(5, 16):
+        for _ in range(40):
+            alone = compare_pairs(
+                dict.fromkeys(range(pairs), 0.0), {seed: draw.gauss(30, 0.5) for seed in range(pairs)}
+            )
+            assert alone is not None
+            (found,) = adjust_family([alone])
+            assert found is not None
+            assert found.p is not None
+            assert 0 <= found.p < 1e-4
+            assert found.significant

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
-from raysim.reports.gains import show_change, show_p, tabulate_gains
+from raysim.reports.gains import say_gain, show_change, show_p, tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.reading import find_runs
 from raysim.reports.statistics import PairedDifference
@@ -147,6 +147,11 @@ def test_a_bound_is_no_added_method_and_without_a_pair_there_is_no_table(tmp_pat
 )
 def test_a_p_never_looks_as_if_it_were_on_the_other_side(p: float, text: str) -> None:
     assert show_p(p) == text
+
+
+def test_a_change_that_looks_like_none_is_less_than_the_last_digit() -> None:
+    said = say_gain("A", PairedDifference(0.0003, 0.001, 3, 0.002, 0.6), ACCURACY)
+    assert said == "A raises the average accuracy by less than 0.01 points (3 seeds): not significant, p 0.600."
 
 
 def test_a_difference_that_needs_no_test_says_so() -> None:

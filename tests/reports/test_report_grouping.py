@@ -5,6 +5,7 @@ from pathlib import Path
 
 from made_runs import make_run
 
+from raysim.config.yaml_text import to_yaml
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.naming import derive_label
 from raysim.reports.reading import find_runs
@@ -118,6 +119,20 @@ def test_knobs_make_groups_and_their_order_is_by_size(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_of_two_sweeps_with_the_same_name_have_different_labels(tmp_path: Path) -> None:
+    """Both sweeps have a row FedAvg, with another rate, and a row ER, so the rate is a key of rows."""
+    for sweep, rate in (("a", 0.1), ("b", 0.3)):
+        runs = {}
+        for row, given in {"FedAvg": {"training.optimizer.lr": rate}, "ER": {"methods": {"er": {}}}}.items():
+            make_run(tmp_path / sweep / row, given)
+            runs[row] = {"methods": row}
+        (tmp_path / sweep / "sweep.yaml").write_text(to_yaml({"name": sweep, "runs": runs}))
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    names = [group.name for group in setting.groups]
+    assert len({*names}) == len(names) == 3
+    assert {"FedAvg lr=0.1", "FedAvg lr=0.3"} < {*names}
+
+
 def test_labels_show_only_knobs_in_which_groups_differ() -> None:
     der, fed = {"alpha": 1.0, "beta": 0.0}, {"sample_size": 32}
     assert labels({}, {"der": der}, {"der": der, "fed_a_gem": fed}) == ["FedAvg", "DER", "DER + Fed-A-GEM"]
@@ -217,5 +232,5 @@ def test_trials_of_a_sweep_are_no_setting(tmp_path: Path) -> None:
     left_out: list[str] = []
     (setting,) = group_runs(find_runs([tmp_path], []), left_out)
     assert len(setting.runs) == 1
-    assert left_out == ["1 trials on validation data, by which sweeps chose hyperparameters"]
+    assert left_out == ["1 trial on validation data, by which sweeps chose hyperparameters"]
     assert len(group_runs(find_runs([tmp_path / "runs/validation"], []), [])) == 1

@@ -66,6 +66,14 @@ def test_a_bound_is_not_among_the_best_but_has_a_label(tmp_path: Path) -> None:
     assert len(matrices.figure.axes) == 6 + 1  # and the color bar
 
 
+def test_few_methods_and_many_bounds_are_not_counted_as_more(tmp_path: Path) -> None:
+    for number in range(5):
+        make_group(tmp_path / f"{number}", {"fedprox": {"mu": number}} if number else {}, number / 10)
+    for name in ("joint", "fixed"):
+        make_group(tmp_path / name, {name: {}}, 0.9)
+    assert one_scene(tmp_path).highlights("domain_il").rule == "all methods without bounds"
+
+
 def test_few_methods_are_all_in_color(tmp_path: Path) -> None:
     for number in range(6):
         make_group(tmp_path / f"{number}", {"fedprox": {"mu": number}} if number else {}, number / 10)

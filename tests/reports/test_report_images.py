@@ -81,7 +81,7 @@ def test_of_too_many_some_are_shown_of_each_task_evenly(tmp_path: Path, shown: A
     draw(made(tmp_path / "runs", "one", "ewc"), **{f"noise_{n:02d}": [3, 6] for n in range(14)})
     images, note, _ = shown()
     assert [caption for caption, _ in images] == [f"EWC, after task 2: noise_{n:02d}" for n in range(14)]
-    assert note == "14 of 28 pictures are left out. They are in the runs' directories."
+    assert note == "14 of 28 pictures are shown. All are in the runs' directories."
 
 
 def test_what_cannot_be_read_is_left_out_with_a_line(tmp_path: Path, shown: Any) -> None:

@@ -7,18 +7,20 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from made_runs import OFTEN, make_run, one_scene
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from written_report import Written
 
+from raysim.config.yaml_text import to_yaml
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.plots.accuracy import draw_over_tasks
 from raysim.reports.plots.courses import draw_over_rounds
 from raysim.reports.plots.scene import Scene
-from raysim.reports.plots.style import choose_look, choose_ticks, range_of, spread
+from raysim.reports.plots.style import STYLE, choose_look, choose_ticks, make_figure, range_of, spread, write_svg
 from raysim.reports.plots.tradeoffs import draw_tradeoffs
-from raysim.reports.write import draw_plots
+from raysim.reports.write import draw_plots, draw_setting
 
 
 def axes_of(figure: Figure) -> Axes:
@@ -194,6 +196,38 @@ def test_plots_that_cannot_be_drawn_are_left_out_with_a_line(tmp_path: Path, mon
     rounds, holdings = left_out
     assert rounds.startswith(f"setting 1: plots over rounds: {tmp_path}/runs/a/rounds.jsonl:1: tasks: ")
     assert holdings.startswith(f"setting 1: who holds what: {tmp_path}/runs/a/clients.json: not recorded")
+
+
+def test_older_runs_without_the_seen_classes_are_in_the_same_plots(tmp_path: Path) -> None:
+    """EWC lacks one protocol, and FedProx has class-IL alone. Each protocol has all rows that were evaluated by it."""
+    matrix = ((0.8, 0.2), (0.6, 0.7))
+    protocols = ("class_il", "class_il_seen", "task_il")
+    for number, (methods, known) in enumerate(
+        [
+            ({}, protocols),
+            ({"er": {}}, protocols),
+            ({"ewc": {}}, (*protocols[:1], *protocols[2:])),
+            ({"fedprox": {}}, protocols[:1]),
+        ]
+    ):
+        given = {"methods": methods, "scenario": {"kind": "class_incremental", "tasks": 2}}
+        make_run(tmp_path / str(number), given, dict.fromkeys(known, matrix))
+    (tmp_path / "sweep.yaml").write_text(
+        to_yaml({"name": "old", "runs": {str(number): {"methods": str(number)} for number in range(4)}})
+    )
+    left_out: list[str] = []
+    drawings = {drawing.stem: drawing for drawing in draw_setting(one_scene(tmp_path), left_out)}
+    (first, second) = (drawings[f"1-class_il-accuracy-after-task{end}"] for end in ("", "-2"))
+    assert [len(one.figure.axes[0].get_lines()) for one in (first, second)] == [3, 1]
+
+
+def test_a_dollar_in_a_name_is_no_formula(tmp_path: Path) -> None:
+    """Matplotlib would refuse the formula between the two."""
+    with rc_context(STYLE):
+        figure = make_figure(2, 2)
+        figure.add_subplot().set_title("a$x^$b")
+        write_svg(figure, tmp_path / "dollar.svg")
+    assert "a$x^$b" in (tmp_path / "dollar.svg").read_text()
 
 
 def test_no_two_groups_look_alike() -> None:

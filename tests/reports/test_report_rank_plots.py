@@ -87,7 +87,7 @@ def test_the_best_rank_is_above_and_bounds_and_missing_seeds_have_none(tmp_path:
         "Mean over 2 seeds of the rank by final average accuracy, domain-IL; 95% interval of a bootstrap over seeds."
         in drawing.caption
     )
-    assert "Not ranked, as bounds, by a remark or without some seeds: EWC, Joint." in drawing.caption
+    assert "Not ranked, as bounds, by a remark or because of other seeds: EWC, Joint." in drawing.caption
 
 
 def test_one_seed_or_two_methods_make_no_ranks(tmp_path: Path) -> None:

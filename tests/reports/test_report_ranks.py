@@ -129,6 +129,32 @@ def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_ex
     assert marks == ["ER", "FedAvg", "FedProx"]
 
 
+def test_only_groups_with_the_same_seeds_are_ranked(tmp_path: Path) -> None:
+    """Joint, a bound, has more seeds, and DER has other ones."""
+    rows: Mapping[str, Row] = {
+        "a/DER": ("a", "DER", {"methods": {"der": {}}}, {5: 0.95, 6: 0.95}, "domain_il"),
+        "a/FedAvg": ("a", "FedAvg", {}, {0: 0.5, 1: 0.6}, "domain_il"),
+        "a/ER": ("a", "ER", ER, {0: 0.6, 1: 0.7}, "domain_il"),
+        "a/Joint": ("a", "Joint", {"methods": {"joint": {}}}, {0: 0.9, 1: 0.9, 2: 0.9}, "domain_il"),
+    }
+    make_board(tmp_path, rows)
+    (found,) = read_rankings(tmp_path)
+    assert found.seeds == (0, 1)
+    assert found.ranks == {"ER": 1, "FedAvg": 2}
+
+
+def test_a_rank_is_inside_its_interval(tmp_path: Path) -> None:
+    """15.35 is shown as 15.3 or 15.4, whatever the rounding is; both seeds are equal, so every draw is, too."""
+    rows: Mapping[str, Row] = {
+        "a/FedAvg": ("a", "FedAvg", {}, {0: 0.1535, 1: 0.1535}, "domain_il"),
+        "a/ER": ("a", "ER", ER, {0: 0.154, 1: 0.154}, "domain_il"),
+        "a/FedProx": ("a", "FedProx", PROX, {0: 0.1, 1: 0.1}, "domain_il"),
+    }
+    make_board(tmp_path, rows)
+    (found,) = read_rankings(tmp_path)
+    assert found.intervals == {name: (rank, rank) for name, rank in found.ranks.items()}
+
+
 def test_gains_are_paired_with_fedavg_and_bold_if_significant(tmp_path: Path) -> None:
     """ER is ahead by 10, 11 and 12 points: 11 ± 4.303 / sqrt 3 alone, with t(2, 0.975) = 4.303. In b FedProx is ahead
     by 1, -2 and 1 points: the standard deviation is 1.732, and the interval 0 ± 4.303.

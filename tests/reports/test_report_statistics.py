@@ -55,6 +55,13 @@ def test_equal_differences_are_significant_from_three_pairs_on(after: tuple[floa
     assert (found.exact, found.significant) == (significant, significant)
 
 
+def test_differences_that_only_rounding_makes_are_none() -> None:
+    """1 + 2 + ... in another order differs by 1e-15 with each seed, which is no change in each seed."""
+    found = compare_pairs({0: 50.0, 1: 60.0, 2: 70.0}, {0: 50 + 7e-15, 1: 60 + 7e-15, 2: 70 + 1.4e-14})
+    assert found is not None
+    assert (found.mean, found.exact, found.significant) == (0, False, False)
+
+
 @pytest.mark.parametrize(
     ("freedom", "t"),
     [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (10, 2.22814), (29, 2.04523)],

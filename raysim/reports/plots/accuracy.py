@@ -49,9 +49,8 @@ def _draw_after_each_task(scene: Scene, protocol: str, matrices: Sequence[Array]
     draw_averages(axes, scene, protocol, [(np.asarray(tasks), found) for found in averages], "after task")
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))  # fits any width
     words = f"Average {setting.metric.name} after each task, {label}: {MEAN_AND_BAND}"
-    return Drawing(
-        f"{setting.number}-{protocol}-accuracy-after-task", words + scene.highlights(protocol).in_color, figure
-    )
+    in_color = scene.highlights(protocol).in_color_with_bounds
+    return Drawing(f"{setting.number}-{protocol}-accuracy-after-task", words + in_color, figure)
 
 
 def make_average_chart(scene: Scene, protocol: str, xlabel: str) -> tuple[Figure, Axes]:

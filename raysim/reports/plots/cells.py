@@ -12,7 +12,7 @@ from raysim.reports.plots.style import choose_ticks, put_titles
 Counts = npt.NDArray[np.int64]
 
 NUMBERED = 12  # cells a side; more numbers would not be legible
-TITLED = 1500  # cells; more are one picture
+TITLED = 1500  # cells with titles; more have none
 
 
 def draw_cells(

@@ -24,7 +24,7 @@ def draw_clients_accuracies(scene: Scene) -> Iterator[Drawing]:
             found = [(f"client {k}, seed {seed}", 100 * accuracy)
                      for seed, clients in known if clients
                      for k, accuracy in enumerate(clients["accuracy"]) if accuracy is not None]  # fmt: skip
-            if len(found) > len(known):
+            if any(len(clients["accuracy"]) > 1 for _, clients in known if clients):
                 rows.append((group.label, look, dict(found)))
         if rows:
             figure = style.make_figure(5.8, 1.1 + 0.42 * len(rows))
@@ -66,7 +66,8 @@ def draw_staleness(scene: Scene) -> Iterator[Drawing]:
     alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for index, runs in enumerate(scene.courses):
         counted = Counter(age for rounds in runs for line in rounds for age in line.staleness)
-        alike.setdefault(tuple(sorted(counted.items())), []).append(index)
+        if counted:
+            alike.setdefault(tuple(sorted(counted.items())), []).append(index)
     oldest = max((age for ages in alike for age, _ in ages), default=0)
     if not oldest:
         return

@@ -107,7 +107,7 @@ def _draw_average(scene: Scene, protocol: str, axis: PlotAxis) -> Drawing:
     where = {"rounds": "after round", "bytes": "after MiB"}.get(axis.stem, "after s")
     draw_averages(axes, scene, protocol, lines, where)
     words = f"Average {setting.metric.name} against {axis.stem.replace('-', ' ')}, {setting.label(protocol)}"
-    words = f"{words}: {MEAN_AND_BAND}{axis.note}{scene.highlights(protocol).in_color}"
+    words = f"{words}: {MEAN_AND_BAND}{axis.note}{scene.highlights(protocol).in_color_with_bounds}"
     return Drawing(f"{setting.number}-{protocol}-accuracy-{axis.stem}", words, figure)
 
 
@@ -150,7 +150,9 @@ def _draw_tasks(scene: Scene, protocol: str) -> Drawing:
     which = "Each task's" if len(shown) == setting.tasks else f"{len(shown)} of {setting.tasks} tasks'"
     lines = " Dotted: where a task ends; shaded: the task's own rounds." if boundaries else ""
     means = MEAN_AND_BAND if banded else "mean over seeds."
-    words = f"{which} {metric.name} over rounds, {setting.label(protocol)}: {means}{lines}{highlights.in_color}"
+    words = (
+        f"{which} {metric.name} over rounds, {setting.label(protocol)}: {means}{lines}{highlights.in_color_with_bounds}"
+    )
     return Drawing(f"{setting.number}-{protocol}-accuracy-by-task", words, figure)
 
 

@@ -12,7 +12,7 @@ from raysim.records.result import first_problem
 from raysim.records.run_directory import CLIENTS
 from raysim.reports.plots.cells import Counts, draw_cells
 from raysim.reports.plots.scene import Scene
-from raysim.reports.plots.style import Drawing, make_figure
+from raysim.reports.plots.style import Drawing, choose_ticks, make_figure
 from raysim.system.errors import ConfigError
 from raysim.system.files import read_whole
 
@@ -46,6 +46,8 @@ def draw_data_distribution(scene: Scene) -> Iterator[Drawing]:
         figure = make_figure(8, min(1.6 + 0.22 * max(len(timeline), 4), 12))
         axes = figure.add_subplot()
         draw_timeline(figure, axes, timeline)
+        rows = [row - 1 for row in choose_ticks(len(found.clients))]
+        axes.set_yticks(rows, [str(found.clients[row]) for row in rows])
         axes.grid(False)
         words = f"Which client is at which task{whose}, seed {run.summary.seed}; white: the client is not there."
         yield Drawing(f"{setting.number}-clients-at-tasks", words, figure)
@@ -57,7 +59,9 @@ def read_holdings(directory: Path) -> Holdings:
     try:
         return TypeAdapter(Holdings).validate_json(read_whole(path))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: not recorded, by an older raysim, or for streams of the clients' own") from None
+        raise ConfigError(
+            f"{path}: not recorded: the run is packed, of an older raysim, or has a custom stream"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except ValidationError as error:

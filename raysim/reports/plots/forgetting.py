@@ -9,6 +9,7 @@ from matplotlib.collections import QuadMesh
 from raysim.objectives import Metric
 from raysim.records.figures import MOST_NUMBERED
 from raysim.reports.plots import style
+from raysim.reports.plots.cells import TITLED
 from raysim.reports.plots.matrices import has_names
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Array, Drawing
@@ -19,7 +20,6 @@ CELL = (0.46, 0.26)  # inches
 GAP = 0.25  # of a cell, before the column of the mean
 LETTER = 0.08  # inches
 FEW = 3  # methods, whose cells have numbers, need no color bar
-TITLED = 1500  # cells; more have no titles
 
 
 def draw_forgetting(scene: Scene, protocol: str, matrices: Sequence[Array]) -> Drawing:

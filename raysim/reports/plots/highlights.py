@@ -26,8 +26,12 @@ class Highlights:
     @property
     def in_color(self) -> str:
         """The rule as a sentence of the caption of a plot that draws the others in grey."""
-        bounds = ", bounds dotted" if self.bounds else ""
-        return f" In color: {self.rule}; the others are grey{bounds}." if self.rule else ""
+        return f" In color: {self.rule}; the others are grey." if self.rule else ""
+
+    @property
+    def in_color_with_bounds(self) -> str:
+        """The rule as a sentence of the caption of a plot of lines, in which those of bounds are dotted."""
+        return self.in_color.removesuffix(".") + ", bounds dotted." if self.rule and self.bounds else self.in_color
 
     @property
     def shown(self) -> str:
@@ -46,6 +50,8 @@ def choose_highlights(setting: ExperimentSetting, protocol: str) -> Highlights:
     bounds = frozenset(index for index, group in enumerate(setting.groups) if group.bound)
     best = [index for index in _sort_by_average(setting, protocol) if index not in bounds]
     baseline = min((index for index in best if not setting.groups[index].methods), default=None)
+    if len(best) <= MOST:
+        return Highlights(frozenset(best), bounds, "all methods without bounds")
     chosen = best[:MOST]
     joined = ""
     if baseline is not None and baseline not in chosen:

@@ -48,4 +48,4 @@ def draw_memories(scene: Scene) -> Iterator[Drawing]:
             figure.colorbar(scale, ax=axes)
     more = f", {len(every)} of {len(alike)} different ones" if len(alike) > len(every) else ""
     words = f"Samples in all clients' memories together at the evaluations, by {' and by '.join(k[0] for k in kinds)}"
-    yield Drawing(f"{setting.number}-memories", f"{words}{more}; first seed.", figure)
+    yield Drawing(f"{setting.number}-memories", f"{words}{more}; first seed that recorded them.", figure)

@@ -1,69 +1,41 @@
 """The ranks of a setting's methods, with intervals."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from raysim.reports.bootstrap import Array, rank_over_seeds
+from raysim.reports.bootstrap import rank_over_seeds
 from raysim.reports.colors import GREY
-from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.plots import style
 from raysim.reports.plots.highlights import MOST
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, Look
 from raysim.reports.ranks import FEWEST, Ranking, mean_ranks
-from raysim.reports.tables import learning_of
 
 WIDTH = 4.6  # inches
 INTERVAL = "95% interval of a bootstrap over seeds"
 OTHER: Look = {"color": GREY, "marker": "o"}
 
 
-@dataclass(frozen=True, eq=False)
-class RankedGroups:
-    """The groups that have all seeds: their indices, the seeds, and the final averages [seeds, groups]."""
-
-    members: Sequence[int]
-    seeds: Sequence[int]
-    averages: Array
-
-
-def find_ranked(setting: ExperimentSetting, protocol: str) -> RankedGroups | None:
-    """Return the groups of a setting that have ranks, or None if groups or seeds are too few. Bounds have none."""
-    quantity = learning_of(setting.metric)[0]
-    values = [quantity.by_seed(group, protocol) for group in setting.groups]
-    most = max(map(len, values))
-    seeds = sorted(next(found for found in values if len(found) == most))
-    members = [
-        index
-        for index, (group, found) in enumerate(zip(setting.groups, values, strict=True))
-        if group.ranked and found.keys() >= {*seeds}
-    ]
-    if len(members) < FEWEST or len(seeds) < 2:
-        return None
-    return RankedGroups(members, seeds, np.asarray([[values[index][seed] for index in members] for seed in seeds]))
-
-
 def draw_ranks(scene: Scene) -> Iterator[Drawing]:
     """Yield for every protocol the mean ranks over seeds, if there are several seeds and at least three methods."""
     setting = scene.setting
     for protocol in setting.main_protocols:
-        if (ranked := find_ranked(setting, protocol)) is None:
+        ranking = Ranking(setting, protocol)
+        if len(ranking.ranked) < FEWEST or len(ranking.seeds) < 2:
             continue
-        found = rank_over_seeds(ranked.averages, setting.metric.higher_is_better)
+        found = rank_over_seeds(ranking.values_by_seed([]).values, setting.metric.higher_is_better)
+        members = [setting.groups.index(group) for group in ranking.ranked]
         highlights = scene.highlights(protocol)
         rows = {
             scene.labels[index]: (
                 scene.looks[index] if index in highlights.members else OTHER,
                 (float(found.mean[place]), float(found.low[place]), float(found.high[place])),
             )
-            for place, index in enumerate(ranked.members)
+            for place, index in enumerate(members)
         }
-        label, count = setting.label(protocol), len(ranked.seeds)
+        label, count = setting.label(protocol), len(ranking.seeds)
         words = f"Mean over {count} seeds of the rank by final average {setting.metric.name}, {label}; {INTERVAL}."
-        left_out = [scene.labels[k] for k in range(len(setting.groups)) if k not in ranked.members]
-        why = "as bounds, by a remark or without some seeds"
+        left_out = [scene.labels[k] for k in range(len(setting.groups)) if k not in members]
+        why = "as bounds, by a remark or because of other seeds"
         unranked = f" Not ranked, {why}: {', '.join(left_out)}." if left_out else ""
         stem = f"{setting.number}-{protocol}-ranks"
         yield draw_rows(rows, words + unranked + highlights.in_color, stem, label, f"mean rank over {count} seeds")
@@ -80,8 +52,9 @@ def draw_overall_ranks(scenes: Sequence[Scene]) -> Iterator[Drawing]:
         return
     looks = dict(zip((group.name for group in settings[0].groups), scenes[0].looks, strict=True))
     best = sorted(means, key=lambda name: means[name].mean)
-    baseline = next((g.name for g in settings[0].groups if not g.methods), best[0])
-    colored = best[:MOST] if baseline in best[:MOST] else [*best[: MOST - 1], baseline]
+    baseline = next((g.name for g in settings[0].groups if not g.methods and g.name in means), best[0])
+    joined = "" if baseline in best[:MOST] else f", and {baseline}"
+    colored = [*best[: MOST - 1], baseline] if joined else best[:MOST]
     rows = {
         name: (looks[name] if name in colored else OTHER, (found.mean, *found.interval))
         for name, found in means.items()
@@ -90,7 +63,8 @@ def draw_overall_ranks(scenes: Sequence[Scene]) -> Iterator[Drawing]:
     names = "; ".join(f"{one.setting.title}, {one.setting.label(one.protocol)}" for one in rankings)
     words = f"Mean over settings of the rank by final average {settings[0].metric.name} ({names}); {INTERVAL}."
     axis = f"mean rank over {len(settings)} settings"
-    yield draw_rows(rows, f"{words} In color: the best ones, and FedAvg.", "ranks", "all settings", axis)
+    in_color = f" In color: the best ones{joined}." if len(means) > len(colored) else ""
+    yield draw_rows(rows, words + in_color, "ranks", "all settings", axis)
 
 
 def draw_rows(

@@ -46,6 +46,7 @@ STYLE: dict[Any, Any] = {
     # what a dark page draws in light ink; fields of colour, numbers and series have colours of their own
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
     "axes.facecolor": "none",
+    "text.parse_math": False,  # a dollar in a method's name is a dollar
     "svg.fonttype": "none",  # text stays text: to be read, found and copied; and files are small
     "font.sans-serif": ["DejaVu Sans"],
     "svg.hashsalt": "raysim",  # files are alike from one report to the next

@@ -38,7 +38,8 @@ def _knob_sweeps(scene: Scene) -> dict[tuple[tuple[str, ...], str, str], list[Kn
             for knob, value in knobs.items():
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     rest = {**group.methods, method: {key: knobs[key] for key in knobs if key != knob}}
-                    family = families.setdefault((tuple(rest), method, knob, json.dumps(rest)), [])
+                    others = json.dumps([rest, group.own], sort_keys=True, default=str)
+                    family = families.setdefault((tuple(rest), method, knob, others), [])
                     family.append((float(value), group, look, rest))
     found: dict[tuple[tuple[str, ...], str, str], list[KnobSweep]] = {}
     for (methods, method, knob, _), family in families.items():

@@ -114,11 +114,10 @@ def _trip_entries(facts: StreamFacts, layout: Layout) -> Iterator[Entry]:
         return
     each = count_of(rounds_per_column(facts.rounds), "round")
     doing = "away" if is_asynchronous else "taking part"
-    shade = rectangle
 
     def mark(x: float, y: float) -> str:
         return "".join(
-            shade(x + 6 * place, y - 4, 6, 8, fill=AWAY, fill_opacity=0.3 * place + 0.2) for place in range(3)
+            rectangle(x + 6 * place, y - 4, 6, 8, fill=AWAY, fill_opacity=0.3 * place + 0.2) for place in range(3)
         )
 
     yield _entry(f"{doing}, the darker the more of {each}", 18, mark)

@@ -78,6 +78,8 @@ def identify(run: FinishedRun) -> str:
     """Return equal texts for runs with the same stream and the same title."""
     deciding = tuple(f"{key}." for key in DECIDING)
     found = {key: value for key, value in flatten(run.config).items() if f"{key}.".startswith(deciding)}
-    # a method may choose the clients, and its messages take virtual time
+    # a method may choose the clients, and with a bandwidth, models and messages take virtual time
+    if found.get("schedule.bandwidth"):
+        found["model"] = run.config.get("model")
     chosen = run.methods if "fixed" in run.methods or found.get("schedule.bandwidth") else {}
     return json.dumps([found, chosen], sort_keys=True, default=str)
