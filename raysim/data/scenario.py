@@ -155,6 +155,8 @@ def _check_domains(named: Sequence[tuple[str, Dataset]], reference: int) -> None
                 f"{where} categories, whose ids differ between tables; join the tables, and use scenario.kind=by_column"
             )
         if other.names is not None and first.names is not None and other.names != first.names:
+            if {*other.names} == {*first.names}:
+                raise ConfigError(f"{where} the classes of {first_name} in another order; all must have the same order")
             odd = min(set(other.names) ^ set(first.names))
             owner = name if odd in other.names else first_name
             raise ConfigError(f"scenario.shift.domains: only {owner} has a class '{odd}'; all must have the same ones")
@@ -238,7 +240,7 @@ def hold_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int
     is dropped.
 
     Raises:
-        ConfigError: a task has only one training sample.
+        ConfigError: a task has only one training sample, or its samples are all held out or none is.
     """
     is_held = np.zeros(len(dataset.train), dtype=bool)
     is_drawn = np.zeros(len(dataset.train), dtype=bool)
@@ -252,6 +254,10 @@ def hold_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int
             count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
             is_held[seeding.generator(seed, "validation", number).permutation(rows)[:count]] = True
         is_drawn[rows] = True
+    for number, task in enumerate(tasks):  # tasks may share samples
+        if not 0 < is_held[task.train].sum() < len(task.train):
+            words = f"found validation, for which all or no samples of task {number + 1} are held out with other tasks'"
+            raise ConfigError(f"evaluation.split: {words}, allowed: test, or another evaluation.validation_fraction")
     train, test = (dataset.train.take(part) for part in (~is_held, is_held))
     return replace(dataset, train=train, test=test), [_renumber(task, is_held) for task in tasks]
 

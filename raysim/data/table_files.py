@@ -6,6 +6,7 @@ import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,8 @@ def read_parquet(key: str, file: Path) -> Table:
 def _plain(value: Any) -> object:
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, Decimal):
+        return float(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 

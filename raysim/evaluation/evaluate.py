@@ -12,7 +12,7 @@ import torch
 
 from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
-from raysim.config.error_text import either
+from raysim.config.error_text import either, show
 from raysim.config.lookup import only_named_by
 from raysim.data.text import reword
 from raysim.evaluation.metrics import SEEN, ProtocolMetrics, describe_metric, metric_of, protocol_label
@@ -25,7 +25,7 @@ from raysim.evaluation.scoring import (
     score,
     summarise_clients,
 )
-from raysim.federation.federation import build_federation, federation_without_clients
+from raysim.federation.federation import Federation, build_federation, federation_without_clients
 from raysim.models.building import check_model
 from raysim.system.device import set_torch
 from raysim.system.errors import ConfigError
@@ -77,10 +77,7 @@ def evaluate(
         federation = build_federation(config) if config.evaluation.by_client else federation_without_clients(config)
         # all tasks are over, so class-IL among the seen classes says nothing new
         federation = replace(federation, protocols=tuple(name for name in federation.protocols if name != SEEN))
-        if federation.dataset.words is not None and config.dataset != run_config.dataset:
-            # the model knows the ids of the run's words only
-            words = federation_without_clients(run_config).dataset.words
-            federation = replace(federation, dataset=reword(federation.dataset, words or ()))
+        federation = _as_trained(federation, config, run_config)
         model = check_model(config, federation.shape, federation.classes, federation.vocabulary, new_head=False)
         chunks = chunks_for(model, federation)
         module = model.module.to(device)
@@ -160,7 +157,40 @@ def _load_config(
     if changed.evaluation.model == "local":
         problem = "evaluation.model: found local, but a run's directory has the server's model alone"
         raise ConfigError(f"{problem}, allowed: global or global_per_client")
-    return run_config, load(changed, {"model.weights": str(directory / "model.pt"), "model.cache": False})
+    final_model = {"model.weights": str(directory / "model.pt"), "model.prefix": "", "model.cache": False}
+    return run_config, load(changed, final_model)
+
+
+def _as_trained(federation: Federation, config: Config, run_config: Config) -> Federation:
+    """Return a federation with the ids of words and the normalization that the model was trained with.
+
+    Raises:
+        ConfigError: the data are of another table, or have other classes. Or the run's data are needed and missing.
+    """
+    parts = [(one.dataset, one.scenario, one.evaluation.validation_fraction) for one in (config, run_config)]
+    if parts[0] == parts[1]:
+        return federation
+    dataset, trained_on = federation.dataset, run_config.dataset
+    others = {key for key, value in config.dataset.keys().items() if trained_on.keys().get(key) != value}
+    if config.dataset.name in ("csv", "parquet") and others - {"test"}:
+        raise ConfigError(
+            f"dataset: found another {min(others - {'test'})}, with which numbers, categories and labels would have "
+            "other meanings, allowed: the run's table, with other tests in dataset.test"
+        )
+    standard = config.dataset.normalize == trained_on.normalize == "standard"
+    named = dataset.names is not None and config.dataset != trained_on
+    if dataset.words is None and not standard and not named:
+        return federation
+    trained = federation_without_clients(run_config)
+    if dataset.names != trained.dataset.names:
+        raise ConfigError(
+            f"dataset: found the classes {show(list(dataset.names or ()))}, allowed: those that the model was trained "
+            f"on, {show(list(trained.dataset.names or ()))}"
+        )
+    if dataset.words is not None:
+        dataset = reword(dataset, trained.dataset.words or ())
+    statistics = trained.normalization if standard else federation.normalization
+    return replace(federation, dataset=dataset, normalization=statistics)
 
 
 def _check_held_out(run_config: Config, changed: Config) -> None:

@@ -31,9 +31,10 @@ def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> lis
         return [in_windows([positions], [0], windows.window) for _ in range(config.clients.count)]
     count, labels = config.clients.count, dataset.train.y
     rows_of_clients = [[NOTHING] * len(tasks) for _ in range(count)]
+    orders = [_order_tasks(config, client, len(tasks)) for client in range(count)]
     run_parts = _partition(config, labels, count, 0, dataset.train.clients) if config.partition_per == "run" else None
     for number, task in enumerate(tasks):
-        present = _present_in(config, number)
+        present = _present_in(config, [order.index(number) for order in orders], number)
         if run_parts is None:
             parts = [task.train[part] for part in _partition(config, labels[task.train], len(present), number)]
         elif len(task.train) == len(labels) and not config.scenario.ordered:
@@ -43,7 +44,15 @@ def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> lis
             parts = [task.train[in_task[client]] for client in present]
         for client, part in zip(present, parts, strict=True):
             rows_of_clients[client][number] = part
-    return [_make_stream(config, client, rows) for client, rows in enumerate(rows_of_clients)]
+    streams = zip(rows_of_clients, orders, strict=True)
+    return [_make_stream(config, client, rows, order) for client, (rows, order) in enumerate(streams)]
+
+
+def _order_tasks(config: Config, client: int, tasks: int) -> list[int]:
+    """Return the order in which a client's tasks come."""
+    if config.scenario.order == "same":
+        return list(range(tasks))
+    return [int(task) for task in seeding.generator(config.seed, "order", client).permutation(tasks)]
 
 
 def _owners(parts: Sequence[Rows], rows: int) -> npt.NDArray[np.int64]:
@@ -54,14 +63,20 @@ def _owners(parts: Sequence[Rows], rows: int) -> npt.NDArray[np.int64]:
     return owners
 
 
-def _present_in(config: Config, task: int) -> list[int]:
-    """Return the clients present in some round of a task. Under asynchronous boundaries these are all clients."""
+def _present_in(config: Config, stages: Sequence[int], task: int) -> list[int]:
+    """Return the clients present in some round of a task. Under asynchronous boundaries these are all clients.
+
+    `stages` are the places (from 0) that the task has in each client's order.
+    """
     rounds = config.training.rounds_per_task
     if rounds is None:
         return list(range(config.clients.count))
-    first, last = 1 + task * rounds, (task + 1) * rounds
-    periods = enumerate(zip(arrivals(config), departures(config), strict=True))
-    present = [client for client, (arrival, departure) in periods if arrival <= last and departure > first]
+    periods = enumerate(zip(stages, arrivals(config), departures(config), strict=True))
+    present = [
+        client
+        for client, (stage, arrival, departure) in periods
+        if arrival <= (stage + 1) * rounds and departure > 1 + stage * rounds
+    ]
     if not present:
         raise ConfigError(f"clients: nobody is there in task {task + 1}, allowed: at least one client in every task")
     return present
@@ -72,14 +87,11 @@ def _partition(config: Config, labels: Labels, clients: int, number: int, ids: A
     return partition_rows(config.partition, labels, clients, draws, ids)
 
 
-def _make_stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
-    """Put a client's samples in order: by task unless boundaries are blurry.
+def _make_stream(config: Config, client: int, rows: Sequence[Rows], tasks: Sequence[int]) -> Stream:
+    """Put a client's samples in order: by task unless boundaries are blurry. `tasks` is the order of its tasks.
 
     In a task of several windows the order is random, or that of the task's rows if the scenario is ordered.
     """
-    tasks = list(range(len(rows)))
-    if config.scenario.order == "per_client":
-        tasks = [int(task) for task in seeding.generator(config.seed, "order", client).permutation(len(rows))]
     ordered = [rows[task] for task in tasks]
     windows, rounds = config.scenario.windows, config.training.rounds_per_task
     divided, in_order = windows is not None or config.scenario.online, config.scenario.ordered

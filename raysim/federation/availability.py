@@ -180,7 +180,16 @@ def _attend(config: Config, streams: Sequence[Stream]) -> Iterator[Attendance]:
         zip(streams, arrivals(config), departures(config), strict=True)
     ):
         if windows is None:
-            yield Attendance([max(begin, arrival) for begin in _boundaries(config, client)], departure)
+            # a shift moves no window over the arrival or the departure: a client has samples of the tasks in between
+            begins = [
+                arrival
+                if usual <= arrival
+                else max(begin, departure)
+                if usual >= departure
+                else min(max(begin, arrival + 1), departure - 1)
+                for usual, begin in _boundaries(config, client)
+            ]
+            yield Attendance(begins, departure)
         else:
             window_rounds = windows.rounds_per_window
             begins = [arrival + window_rounds * window for window in range(stream.windows)]
@@ -188,12 +197,16 @@ def _attend(config: Config, streams: Sequence[Stream]) -> Iterator[Attendance]:
             yield Attendance(begins, min(departure, exhausted))
 
 
-def _boundaries(config: Config, client: int) -> list[int]:
-    """Return the rounds at which windows begin. All except the first are shifted by a uniform draw of up to jitter."""
+def _boundaries(config: Config, client: int) -> list[tuple[int, int]]:
+    """Return the rounds at which windows usually begin, and at which they do for a client.
+
+    All except the first are shifted by a uniform draw of up to jitter.
+    """
     rounds, jitter = config.training.rounds_per_task or 0, config.scenario.jitter
     windows_per_task = rounds if config.scenario.online else 1
     usual = [1 + task * rounds + part for task in range(config.scenario.tasks) for part in range(windows_per_task)]
     if not jitter:
-        return usual
+        return [*zip(usual, usual, strict=True)]
     draws = seeding.generator(config.seed, "boundaries", client)
-    return [usual[0], *(begin + int(draws.integers(-jitter, jitter + 1)) for begin in usual[1:])]
+    shifted = (begin + int(draws.integers(-jitter, jitter + 1)) for begin in usual[1:])
+    return [*zip(usual, (usual[0], *shifted), strict=True)]

@@ -70,6 +70,18 @@ def in_mixed_windows(arrivals: Sequence[Parts], size: int) -> Stream:
 
 
 def _cut(parts: Parts, pieces: int) -> list[Parts]:
-    """Cut into pieces, at least one, each with an equal share of every part."""
-    cut = [np.array_split(rows, max(pieces, 1)) for _, rows in parts]
-    return [[(task, piece) for (task, _), piece in zip(parts, row, strict=True)] for row in zip(*cut, strict=True)]
+    """Cut into pieces, at least one. Their sizes differ by at most one, and each has its share of every part.
+
+    The samples of a part are spaced evenly over the time of all, which is then divided.
+    """
+    times = np.concatenate([(np.arange(len(rows)) + 0.5) / max(len(rows), 1) for _, rows in parts])
+    ends = np.cumsum([len(rows) for _, rows in parts])
+    cut: list[Parts] = []
+    for piece in np.array_split(np.argsort(times, kind="stable"), max(pieces, 1)):
+        indices = np.sort(piece)  # of the parts' rows, one part after the other
+        of_parts = np.split(indices, np.searchsorted(indices, ends[:-1]))
+        starts = ends - [len(rows) for _, rows in parts]
+        cut.append(
+            [(task, rows[index - start]) for (task, rows), index, start in zip(parts, of_parts, starts, strict=True)]
+        )
+    return cut

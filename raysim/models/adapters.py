@@ -137,13 +137,18 @@ def merged_weights(module: nn.Module, parameters: Mapping[str, Tensor]) -> dict[
 def merged_state(module: nn.Module) -> dict[str, Tensor]:
     """Return the state_dict of the same model without adapters, which has the same outputs up to rounding."""
     state = module.state_dict()
-    for name, _ in find_adapters(module):
+    weights = merged_weights(module, {name: p.detach() for name, p in module.named_parameters()})
+    merged = {adapter: weights[f"{name}.weight"] for name, adapter in find_adapters(module)}
+    for name, adapter in module.named_modules(remove_duplicate=False):  # a layer may have several names
+        if not isinstance(adapter, LowRankAdapter):
+            continue
         for part in [part for part in state if part.startswith(f"{name}.")]:
             kind, _, leaf = part.removeprefix(f"{name}.").partition(".")
             tensor = state.pop(part)
             if kind == "base":
                 state[f"{name}.{leaf}"] = tensor
-    return state | merged_weights(module, {name: p.detach() for name, p in module.named_parameters()})
+        state[f"{name}.weight"] = merged[adapter]
+    return state
 
 
 def draw_a(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
-from raysim.models.batch_statistics import BATCH_NORMS, BatchStatistics, with_batch_statistics
+from raysim.models.batch_statistics import BATCH_NORMS
 from raysim.models.freezing import FROZEN_NORMS, frozen_buffers
 from raysim.models.layers import name_layers, recorded_inputs
 from raysim.system.errors import ConfigError
@@ -212,10 +212,6 @@ class FlatModel:
         with recorded_inputs(self._head_layer) as recorded:
             logits: Tensor = self.module(x)
         return logits, recorded[self.head[0]][-1]
-
-    def normalised(self, x: Tensor) -> tuple[Tensor, list[BatchStatistics]]:
-        """Return the logits [n, classes] of a pass in the current mode, and the statistics of BatchNorm's inputs."""
-        return with_batch_statistics(self.module, x)
 
     @cached_property
     def _head_layer(self) -> dict[nn.Module, str]:

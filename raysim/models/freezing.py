@@ -70,6 +70,8 @@ def freeze_statistics(module: nn.Module) -> None:
         for name, layer in [*owner.named_children()]:
             weights = [*layer.parameters()]
             if type(layer) in _FROZEN and weights and not any(weight.requires_grad for weight in weights):
+                if layer.running_mean is None:
+                    continue  # it always uses the batch's statistics
                 setattr(owner, name, _frozen(layer))
 
 
@@ -100,7 +102,9 @@ def share_frozen(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     }
     for name, parameter in module.named_parameters():
         found = state.get(in_file.get(name, name))
-        if not parameter.requires_grad and found is not None and torch.equal(found, parameter):
+        if parameter.requires_grad or found is None or found.dtype != parameter.dtype:
+            continue
+        if torch.equal(found, parameter):
             parameter.data = found
 
 

@@ -97,6 +97,13 @@ def test_coco(tmp_path: Path) -> None:
     assert cars.train.y[0, :2].tolist() == [[0, *ROW], [-1, 0, 0, 0, 0]]
 
 
+def test_coco_has_boxes_of_height_0(tmp_path: Path) -> None:
+    """The published train2017 has two, which are left out."""
+    write_coco(tmp_path, annotation(bbox=[3, 5, 4, 0]))
+    data = read(coco(tmp_path, False, path="town", size=8, boxes=3), 2)
+    assert data.train.y[0].tolist() == [[1, *ROW], [-1, 0, 0, 0, 0], [-1, 0, 0, 0, 0]]
+
+
 def test_yolo(tmp_path: Path) -> None:
     write_yolo(tmp_path)
     data = read(yolo(tmp_path, False, path="town", size=8, boxes=2), 2)
@@ -135,7 +142,7 @@ def annotation(**changed: object) -> Callable[[dict[str, Any]], object]:
 
 WRONG_COCO: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (annotation(bbox=[30, 5, 20, 5]), r"2017.json, annotations\[1\]: found a box .* to \(50, 10\), .*\(40, 20\)"),
-    (annotation(bbox=[3, 5, 0, 5]), r"annotations\[1\]: found a box from \(3, 5\) to \(3, 10\), allowed: a right edge"),
+    (annotation(bbox=[3, 5, -1, 5]), r"annotations\[1\]: found a box from \(3, 5\) to \(2, 10\), allowed: a right"),
     (annotation(category_id=4), r"annotations\[1\]: found the category_id 4, allowed: 7, 3"),
     (annotation(image_id=99), r"annotations\[1\]: found the image_id 99, allowed: the id of one"),
     (annotation(bbox=[1, 2, 3]), r"annotations\[1\]: found the bbox \[1, 2, 3\], allowed: \[left, top, width"),

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import raysim
 from raysim.config import load
 from raysim.data.custom_files import image_folder
+from raysim.data.dataset import Dataset, Split
 from raysim.data.loading import load_dataset
+from raysim.data.scenario import domains
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -225,6 +228,29 @@ def test_domains_with_other_classes_are_refused(tmp_path, more):
     with pytest.raises(ConfigError) as caught:
         build_federation(config(tmp_path, "photo", "sketch"))
     assert str(caught.value) == f"scenario.shift.domains: {only}; all must have the same ones"
+
+
+def test_a_model_is_evaluated_on_folders_of_its_classes_alone(tmp_path):
+    """A cow would count as a dog, since both are the second class of their folder."""
+    many(tmp_path / "photo", cat=5, dog=5)
+    many(tmp_path / "sketch", cat=5, dog=5)
+    many(tmp_path / "farm", cat=5, cow=5)
+    config_of_run = config(
+        tmp_path, "photo", **{"logging.tensorboard": False, "scenario": {"kind": "class_incremental", "tasks": 1}}
+    )
+    raysim.run(config_of_run, out=tmp_path / "run", local=True)
+    assert raysim.evaluate(tmp_path / "run", ["dataset.path=sketch"]).samples == [2]
+    words = r"^dataset: found the classes .*cat.*cow.*, allowed: those that the model was trained on, .*cat.*dog"
+    with pytest.raises(ConfigError, match=words):
+        raysim.evaluate(tmp_path / "run", ["dataset.path=farm"])
+
+
+def test_domains_with_classes_in_another_order_are_refused():
+    x, y = np.zeros((4, 1), np.float32), np.array([0, 1, 0, 1])
+    sets = [Dataset(Split(x, y), Split(x, y), 2, names) for names in (("cat", "dog"), ("dog", "cat"))]
+    words = r"^scenario.shift.domains: b has the classes of a in another order; all must have the same order$"
+    with pytest.raises(ConfigError, match=words):
+        domains([("a", sets[0]), ("b", sets[1])], 0)
 
 
 def test_names_that_are_no_utf_8_are_read_and_named(tmp_path):

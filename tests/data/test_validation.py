@@ -59,6 +59,17 @@ def test_something_is_left_on_both_sides():
         hold_out(numbered(4), [task(range(3)), task([3])], 0.1, seed=0)
 
 
+def test_a_task_whose_samples_are_all_held_out_with_others_is_refused():
+    """Of samples 0 and 1 one is held out with task 1, and of 2 and 3 one with task 2; task 3 has both or neither."""
+    tasks = [task([0, 1]), task([2, 3])]
+    dataset, (first, second) = hold_out(numbered(4), tasks, 0.5, seed=0)
+    held = [*shown(dataset.test, first.test), *shown(dataset.test, second.test)]
+    with pytest.raises(
+        ConfigError, match=r"^evaluation.split: found validation, for which all or no samples of task 3"
+    ):
+        hold_out(numbered(4), [*tasks, task(held)], 0.5, seed=0)
+
+
 SCENARIOS = {
     "classes": {"kind": "class_incremental", "tasks": 2},
     "permutations": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"},

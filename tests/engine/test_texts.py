@@ -161,6 +161,21 @@ def test_other_texts_are_evaluated_with_the_words_of_the_run(asked, texts, tmp_p
     assert found.evaluation["class_il"]["accuracy"] == run.evaluation["class_il"]["accuracy"][-1]
 
 
+def test_one_of_several_domains_is_evaluated_with_the_words_of_all(asked, texts, tmp_path):
+    """The model's ids are those of both domains' words, and the accuracy is that of the run's last row."""
+    lines = [
+        json.dumps({"text": f"a{n} goal", "label": n % 4, "split": "train" if n < 36 else "test"}) for n in range(48)
+    ]
+    (tmp_path / "other.jsonl").write_text("\n".join(lines))
+    other = {**texts, "path": str(tmp_path / "other.jsonl")}
+    scenario = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": [other, texts]}}
+    rate = {"training__rounds_per_task": 4, "training__optimizer__lr": 1.0, "logging": {"tensorboard": False}}
+    run = raysim.run(asked(scenario=scenario, **rate), {}, out=tmp_path / "run", local=True)
+    alone = {"kind": "domain_incremental", "tasks": 1, "shift": {"domains": [texts]}}
+    found = raysim.evaluate(tmp_path / "run", {"scenario": alone})
+    assert found.evaluation["domain_il"]["accuracy"] == run.evaluation["domain_il"]["accuracy"][-1][1:]
+
+
 def test_what_a_run_takes_is_known_before(asked):
     """36 + 20 texts of 6 ids and a label: (36 + 20) * 7 * 8 = 3,136 bytes. A step's activations are those by hand."""
     config = asked()

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -57,6 +58,58 @@ def test_what_a_run_held_out_is_what_it_may_be_validated_on(done: Any, tiny: Any
     assert raysim.evaluate(tuned.directory, ["evaluation.split=test"]).samples == [10, 10]
     for other in ("evaluation.validation_fraction=0.2", "scenario.class_order=seeded", "dataset.train=60"):
         assert "that the run may have been trained on" in refusal(tuned.directory, other)
+
+
+def test_weights_under_a_prefix_are_replaced_by_the_model(done: Any, tiny: Any, tmp_path: Path) -> None:
+    """The file of the run's first weights has those of the first layer alone, and model.pt has all."""
+    state = torch.load(done.directory / "model.pt")
+    torch.save({name: state[f"1.{name}"] for name in ("weight", "bias")}, tmp_path / "first.pt")
+    model = {"name": "mlp", "hidden": [5], "weights": str(tmp_path / "first.pt"), "prefix": "1."}
+    run = raysim.run(tiny(scenario=CLASSES, model=model, logging__tensorboard=False), out=tmp_path / "run", local=True)
+    found = raysim.evaluate(run.directory)
+    assert found.evaluation["class_il"]["accuracy"] == run.evaluation["class_il"]["accuracy"][-1]
+
+
+def test_other_samples_are_normalized_as_those_of_the_run_were(tiny: Any, tmp_path: Path) -> None:
+    """The second file has all samples shifted by 3. In NumPy: the network on (x - mean) / std of the first file."""
+    draws = np.random.default_rng(0)
+    y = np.arange(80) % 4
+    x = (np.eye(4, 6)[y] * 2 + draws.normal(size=(80, 6))).astype(np.float32)
+    for name, shift in (("a", 0), ("b", 3)):
+        parts = {"x_train": x[:40] + shift, "y_train": y[:40], "x_test": x[40:] + shift, "y_test": y[40:]}
+        np.savez(tmp_path / f"{name}.npz", **parts)
+    dataset = {"name": "npz", "path": "a.npz", "root": str(tmp_path), "normalize": "standard"}
+    one = {"kind": "class_incremental", "tasks": 1}
+    rate = {"training__rounds_per_task": 20, "logging__tensorboard": False}
+    run = raysim.run(tiny(dataset=dataset, scenario=one, **rate), out=tmp_path / "run", local=True)
+    found = raysim.evaluate(run.directory, ["dataset.path=b.npz"]).evaluation["class_il"]["average_accuracy"]
+    state = {name: value.numpy() for name, value in torch.load(run.directory / "model.pt").items()}
+    weights, biases = ([value for name, value in state.items() if name.endswith(end)] for end in ("weight", "bias"))
+    inputs = (x[40:] + 3 - x[:40].mean()) / x[:40].std()
+    logits = np.maximum(inputs @ weights[0].T + biases[0], 0) @ weights[1].T + biases[1]
+    assert found == np.mean(logits.argmax(1) == y[40:]) < run.evaluation["class_il"]["average_accuracy"]
+
+
+def test_another_table_is_refused_and_other_tests_are_not(tiny: Any, tmp_path: Path) -> None:
+    """In the second table the ids of the categories would be others."""
+    for name, colors in (("one", "abc"), ("two", "bcd"), ("more", "cab")):
+        rows = [f"{colors[n % 3]},{n % 2}" for n in range(30)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["color,target", *rows]) + "\n")
+    keys = {
+        "path": "one.csv",
+        "target": "target",
+        "target_kind": "label",
+        "categories": ["color"],
+        "root": str(tmp_path),
+    }
+    given = {"dataset": {"name": "csv", **keys}, "model": {"name": "table_mlp"}, "logging__tensorboard": False}
+    run = raysim.run(
+        tiny(scenario={"kind": "class_incremental", "tasks": 1}, **given), out=tmp_path / "run", local=True
+    )
+    assert refusal(run.directory, "dataset.path=two.csv").startswith(
+        "dataset: found another path, with which numbers, "
+    )
+    assert raysim.evaluate(run.directory, ["dataset.test=more.csv"]).samples == [30]
 
 
 def test_it_leaves_torch_and_the_directory_as_they_were(done: Any) -> None:

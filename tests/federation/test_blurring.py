@@ -83,10 +83,18 @@ def test_online_every_window_has_its_share() -> None:
     """Six samples in each window of five: of 30, 24 and 6 foreign ones."""
     times = blur_boundaries(numbered(30, 30), [0, 1], 0.4, np.random.default_rng(0))
     stream = in_stages(times, [0, 1], 5)
-    assert [stream.size(window) for window in range(10)] == [7, 6, 6, 6, 5] * 2
+    assert [stream.size(window) for window in range(10)] == [6] * 10
     assert all(of[0] in (4, 5) and of[1] in (1, 2) for of in by_window(stream)[:5])
     assert [stream.stage(window) for window in range(10)] == [0] * 5 + [5] * 5
     assert stream.tasks_before(1) == [0, 1]
+
+
+def test_online_few_samples_are_spread_over_all_windows() -> None:
+    """10 samples in 10 rounds are one in each, of which 2 of 10 are of the other task."""
+    times = blur_boundaries(numbered(10, 10), [0, 1], 0.4, np.random.default_rng(0))
+    stream = in_stages(times, [0, 1], 10)
+    assert [stream.size(window) for window in range(20)] == [1] * 20
+    assert [stream.counts_in(first, first + 10) for first in (0, 10)] == [{0: 8, 1: 2}, {0: 2, 1: 8}]
 
 
 def test_windows_of_unknown_tasks_are_mixed_evenly() -> None:

@@ -150,6 +150,45 @@ def test_every_client_may_meet_the_tasks_in_its_own_order(tiny):
         assert federation.admitted(federation.streams[client], 1, "seen") == tuple(sorted(order[:2]))
 
 
+@pytest.mark.parametrize(
+    "clients",
+    [
+        {"count": 5, "arrive": {"first": 2, "per_task": 1}},
+        {"count": 5, "leave": [{"round": 3, "clients": [0]}, {"round": 6, "clients": [1, 2]}]},
+    ],
+)
+def test_with_an_order_per_client_each_has_the_tasks_that_it_is_there_for(tiny, clients):
+    """Every assigned sample reaches its client in some round."""
+    scenario = {"kind": "class_incremental", "tasks": 4, "order": "per_client"}
+    config = tiny(scenario=scenario, clients=clients, dataset__train=80, seed=2)
+    federation = build_federation(config)
+    rounds = range(1, federation.availability.rounds + 1)
+    for client, stream in enumerate(federation.streams):
+        there = [round for round in rounds if client in federation.availability.present(round)]
+        seen = {row for round in there for row in rows_of(federation, client, round)}
+        assert len(seen) == len(stream) > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_jitter_takes_nothing_from_clients_that_come_and_go(tiny, seed):
+    """Client 1 leaves in round 9, and client 2 comes with task 2, each between two of its boundaries."""
+    clients = {
+        "count": 3,
+        "arrive": {"at": [{"round": 6, "clients": [2]}]},
+        "leave": [{"round": 9, "clients": [1]}],
+    }
+    scenario = {
+        "kind": "domain_incremental",
+        "tasks": 4,
+        "shift": "permutation",
+        "boundaries": {"jittered": {"rounds": 1}},
+    }
+    federation = build_federation(tiny(scenario=scenario, training__rounds_per_task=4, clients=clients, seed=seed))
+    there = [[w is not None for w in windows_of(federation, client)] for client in range(3)]
+    assert there[1] == [round < 9 for round in range(1, 17)]
+    assert there[2] == [round >= 6 for round in range(1, 17)]
+
+
 def test_online_every_sample_comes_in_one_round(tiny):
     scenario = {"kind": "class_incremental", "tasks": 2, "online": True}
     federation = build_federation(tiny(scenario=scenario, training__rounds_per_task=3))

@@ -1,6 +1,7 @@
 """LoRA: sizes, first gradients, equal outputs of merged weights, and which layers are adapted."""
 
 from collections import OrderedDict
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -102,6 +103,21 @@ def test_merged_weights_give_the_same_outputs(adapted):
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if name in before)
     plain.load_state_dict(merged_state(model))
     torch.testing.assert_close(model(x), plain(x), atol=1e-4, rtol=1e-4)
+
+
+def test_a_layer_with_two_names_is_merged_under_both():
+    layer = nn.Linear(3, 3)
+    model = nn.ModuleDict({"a": layer, "b": layer, "head": nn.Linear(3, 2)})
+    before, plain = layer.weight.detach().clone(), deepcopy(model)
+    add_adapters(model, 1, ["*"], 1.0, head=("head.weight", "head.bias"))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora" in name:
+                parameter.fill_(1.0)
+    state = merged_state(model)
+    plain.load_state_dict(state)
+    torch.testing.assert_close(state["b.weight"], before + 1.0)
+    assert torch.equal(state["a.weight"], state["b.weight"])
 
 
 def test_the_gradients_are_those_of_the_product(adapted):

@@ -10,7 +10,7 @@ from torch import nn
 from raysim.config import load
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
-from raysim.models.freezing import freeze, freeze_statistics
+from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.system.errors import ConfigError
 
 
@@ -54,6 +54,23 @@ def test_frozen_statistics_do_not_drift():
     whole.train()
     whole(torch.randn(5, 2) + 7)
     assert not torch.equal(whole[1].running_mean, torch.zeros(3))
+
+
+def test_a_norm_without_statistics_is_left_as_it_is():
+    """It uses the batch's in both modes, so there is nothing to keep."""
+    module = nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False).requires_grad_(False), nn.Linear(2, 1))
+    x = torch.randn(5, 2) + 7
+    before = module[0](x)
+    freeze_statistics(module)
+    assert torch.equal(module[0](x), before)
+
+
+def test_weights_of_another_precision_are_not_shared():
+    """Zero is zero in both precisions, but float16 tensors do not multiply float32 samples."""
+    module = nn.Linear(2, 1).requires_grad_(False)
+    nn.init.zeros_(module.weight)
+    share_frozen(module, {"weight": torch.zeros(1, 2, dtype=torch.float16)})
+    assert module.weight.dtype == torch.float32
 
 
 def test_a_model_that_freezes_itself_keeps_its_statistics_too():

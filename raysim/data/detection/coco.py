@@ -34,8 +34,9 @@ def coco(
 ) -> Dataset:
     """Images with boxes in COCO's layout: TRAIN/*.jpg and annotations/instances_TRAIN.json (Lin et al., ECCV 2014).
 
-    Classes are numbered in the order of `classes`, or of the categories' ids in the training file. Boxes of other
-    categories and those of crowds (iscrowd) are left out. Pillow's bilinear filter resizes the images.
+    Classes are numbered in the order of `classes`, or of the categories' ids in the training file. Left out are boxes
+    of other categories, those of crowds (iscrowd) and those of width or height 0. Pillow's bilinear filter resizes the
+    images.
 
     Raises:
         MissingData: a folder, a file or an image is missing.
@@ -103,6 +104,8 @@ def _images(
         if annotation.get("iscrowd") or categories[category] not in names:
             continue
         left, top, width, height = box
+        if 0 in (width, height):
+            continue  # train2017 has two such boxes
         corners = left, top, left + width, top + height
         rows[image].append(row_of_box(names.index(categories[category]), corners, sizes[image], where))
     return [AnnotatedImage(folder / str(one["file_name"]), rows[one["id"]], str(file)) for one in content["images"]]
