@@ -86,11 +86,24 @@ def _decode_all(images: Labelled, size: int, grey: bool) -> Split:
     return Split(x, np.array([label for _, label in images], np.int64))
 
 
+def resize(image: Image.Image, size: int, grey: bool) -> Image.Image:
+    """Return a square image in grey or RGB, of 8 bits. Images of 16 bits are divided by 256; Pillow would clip them.
+
+    Raises:
+        ValueError: the pixels are of 32 bits, and their largest value is unknown.
+    """
+    if image.mode in ("I", "F"):
+        raise ValueError(f"found pixels of 32 bits (mode {image.mode}), allowed: 8 or 16 bits")
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("L" if grey else "RGB").resize((size, size), Image.Resampling.BILINEAR)
+
+
 def _decode(path: Path, size: int, grey: bool) -> Array:
     """Return an image as uint8 [channels, size, size]."""
     try:
         with Image.open(path, formats=FORMATS) as image:
-            pixels = np.asarray(image.convert("L" if grey else "RGB").resize((size, size), Image.Resampling.BILINEAR))
+            pixels = np.asarray(resize(image, size, grey))
     except IMAGE_DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ConfigError(

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, doc
-from PIL import Image
 
 from raysim.data.dataset import Dataset, Split, channels_first
+from raysim.data.decoding import resize
 from raysim.system.importing import import_extra
 
 
@@ -31,9 +31,7 @@ def hugging_face(
 
     def read(wanted: str, client: str | None) -> tuple[Split, Any]:
         rows = datasets.load_dataset(path, split=wanted, cache_dir=str(root / "hugging_face"), download_config=where)
-        mode = "L" if grey else "RGB"
-        resized = (shown.convert(mode).resize((size, size), Image.Resampling.BILINEAR) for shown in rows[image])
-        x = np.stack([np.asarray(one) for one in resized])
+        x = np.stack([np.asarray(resize(shown, size, grey)) for shown in rows[image]])
         ids = None if client is None else np.array(rows[client])
         return Split(channels_first(x), np.array(rows[label], dtype=np.int64), ids), rows.features[label]
 

@@ -47,9 +47,9 @@ def partition_rows(
     """
     if partition.by_ids and ids is None:
         raise ConfigError(
-            f"partition.kind: {partition.named} deals by client ids, and the dataset has none, allowed: one that says "
-            "whose each training sample is (npz: an array client_train; image_list: client_ids; your own: "
-            "Split(x, y, clients)), or another partition"
+            f"partition.kind: {partition.named} deals by client ids, and the dataset has none, allowed: a dataset with "
+            "the client of each training sample (csv, parquet, hugging_face: client; npz: an array client_train; "
+            "image_list: client_ids; your own: Split(x, y, clients)), or another partition"
         )
     with locate_errors(f"partition {partition.named}"), guard_globals(f"partition {partition.named}", None):
         parts = partition.with_keys()(labels, clients, generator, **({"ids": ids} if partition.by_ids else {}))

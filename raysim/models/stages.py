@@ -16,7 +16,6 @@ from raysim.models.freezing import FROZEN_NORMS
 from raysim.models.task_heads import TaskAware, TaskHeads
 from raysim.system.errors import ConfigError
 
-DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 OFFERED = "vit, resnet18, mnist_cnn, mcmahan_cnn, mlp, critic, a ResNet of torchvision's, or your own nn.Sequential"
 
 
@@ -142,8 +141,9 @@ def _is_constant(stage: Stage) -> bool:
 
 def _varies(module: nn.Module) -> bool:
     """Return whether a module draws, follows its inputs' statistics, or depends on the task."""
-    chance = module.p if isinstance(module, DROPOUTS) else getattr(module, "dropout", 0.0)  # as of recurrent layers
-    draws = isinstance(chance, float) and chance > 0
+    # dropouts and torchvision's StochasticDepth have p, recurrent layers have dropout
+    chances = [getattr(module, name, 0.0) for name in ("p", "dropout")]
+    draws = any(isinstance(chance, int | float) and chance > 0 for chance in chances) or isinstance(module, nn.RReLU)
     follows = isinstance(module, BATCH_NORMS) and not isinstance(module, FROZEN_NORMS)
     return draws or follows or isinstance(module, TaskAware | TaskHeads)
 

@@ -230,6 +230,21 @@ def test_domains_with_other_classes_are_refused(tmp_path, more):
     assert str(caught.value) == f"scenario.shift.domains: {only}; all must have the same ones"
 
 
+def test_images_of_16_bits_are_scaled_and_those_of_32_refused(tmp_path):
+    """16 bits of 256 k are 8 bits of k. Pillow alone makes 255 of all values above 255."""
+    for label in ("cat", "dog"):
+        (tmp_path / "deep" / label).mkdir(parents=True)
+        for k in (0, 3, 200):
+            Image.fromarray(np.full((4, 4), 256 * k + 7, np.uint16)).save(tmp_path / "deep" / label / f"{k:03}.png")
+    found = image_folder(tmp_path, False, path="deep", size=4, grey=True)
+    assert sorted({*values(found.train), *values(found.test)}) == [0, 3, 200]
+    Image.fromarray(np.ones((4, 4), np.float32)).save(tmp_path / "deep/cat/a.tif")
+    with pytest.raises(
+        ConfigError, match=r"a.tif cannot be read as an image \(found pixels of 32 bits \(mode F\), allowed"
+    ):
+        image_folder(tmp_path, False, path="deep", size=4)
+
+
 def test_a_model_is_evaluated_on_folders_of_its_classes_alone(tmp_path):
     """A cow would count as a dog, since both are the second class of their folder."""
     many(tmp_path / "photo", cat=5, dog=5)

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torchvision.ops import StochasticDepth
 
 from raysim.config import load
 from raysim.models.building import build_model
-from raysim.models.stages import names_left_out
+from raysim.models.stages import begin_late, names_left_out
 from raysim.system.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
@@ -98,6 +99,14 @@ def test_it_begins_before_what_is_not_constant():
     plain, late = built(model, (4,)), built(model, (4,), cache=True)
     assert late.begin == 4
     assert torch.equal(late.eval()(late.before(x)), plain.eval()(x))
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(1), nn.RReLU(), StochasticDepth(0.2, "row"), nn.AlphaDropout(0.1)])
+def test_layers_that_draw_are_not_constant(layer):
+    network = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), layer, nn.Linear(5, 3))
+    for part in network[:3]:
+        part.requires_grad_(False)
+    assert begin_late(network, torch.randn(2, 4), "network").begin == 2
 
 
 def test_frozen_prompts_depend_on_the_task_all_the_same():
