@@ -33,6 +33,10 @@ from raysim.system.files import write_whole
 from raysim.system.seeding import torch_untouched
 
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
+LATER = (  # keys that do not matter for what is held out, since it is drawn before clients have samples
+    *("dataset.root", "dataset.augment", "dataset.normalize"),
+    *("scenario.online", "scenario.blur", "scenario.boundaries", "scenario.order"),
+)
 
 
 @dataclass(frozen=True)
@@ -209,4 +213,5 @@ def _check_held_out(run_config: Config, changed: Config) -> None:
 def _held_out(config: Config) -> dict[str, object]:
     """Return the keys that determine the samples that a config holds out."""
     blocks = ("dataset.", "scenario.", "evaluation.validation_fraction")
-    return {key: value for key, value in result_settings(config).items() if key.startswith(blocks)}
+    settings = result_settings(config).items()
+    return {key: value for key, value in settings if key.startswith(blocks) and not key.startswith(LATER)}

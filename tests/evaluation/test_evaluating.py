@@ -56,6 +56,8 @@ def test_what_a_run_held_out_is_what_it_may_be_validated_on(done: Any, tiny: Any
     assert (found.split, found.samples) == ("validation", [9, 9])
     assert found.evaluation["class_il"]["accuracy"] == tuned.evaluation["class_il"]["accuracy"][-1]
     assert raysim.evaluate(tuned.directory, ["evaluation.split=test"]).samples == [10, 10]
+    same = raysim.evaluate(tuned.directory, ["scenario.online=true", "scenario.order=per_client"])
+    assert same.evaluation["class_il"] == found.evaluation["class_il"]
     for other in ("evaluation.validation_fraction=0.2", "scenario.class_order=seeded", "dataset.train=60"):
         assert "that the run may have been trained on" in refusal(tuned.directory, other)
 
