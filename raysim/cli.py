@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import raysim
@@ -154,10 +155,12 @@ def _download(parser: ArgumentParser, asked: Namespace) -> int:
 def _check(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.config import build_json_schema, load
 
-    config = load(asked.config, asked.overrides)
     if asked.schema:
         _print_json(build_json_schema())
         return 0
+    if asked.config is None:
+        parser.error("the following arguments are required: CONFIG")
+    config = load(asked.config, asked.overrides)
     from raysim.launch.check import estimate_run
 
     if asked.json:
@@ -263,7 +266,7 @@ def _new(parser: ArgumentParser, asked: Namespace) -> int:
 
     copy_config(asked.source, asked.file)
     print(single_line(f"{asked.file} is a copy of {asked.source}"))
-    print(single_line(f"next: edit it, then raysim check {asked.file}"))
+    print(single_line(f"next: edit it, then raysim check {quote(str(asked.file))}"))
     return 0
 
 

@@ -45,7 +45,11 @@ class ArgumentParser(argparse.ArgumentParser):
     def add_config(self, **more: Any) -> None:
         """Add CONFIG and KEY=VALUE."""
         self.add_argument("config", metavar="CONFIG", **{"help": CONFIG, **more})
-        self.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDE)
+        self.add_overrides(OVERRIDE)
+
+    def add_overrides(self, words: str) -> None:
+        """Add KEY=VALUE. Without a default, argparse would name it among the required arguments."""
+        self.add_argument("overrides", metavar="KEY=VALUE", nargs="*", default=[], help=words)
 
     def print_help(self, file: Any = None) -> None:
         """Print the help, with colored headings and options on a terminal."""
@@ -104,7 +108,7 @@ def _run(parser: ArgumentParser) -> None:
 
 
 def _check(parser: ArgumentParser) -> None:
-    parser.add_config()
+    parser.add_config(nargs="?", help=f"{CONFIG}; --schema needs none")
     words = "also check the software, the memory and the free space of each node at resources.address"
     parser.add_argument("--cluster", action="store_true", help=words)
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of all configs instead")
@@ -144,7 +148,7 @@ def _report(parser: ArgumentParser) -> None:
 
 def _evaluate(parser: ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a key of dataset, scenario or evaluation")
+    parser.add_overrides("a key of dataset, scenario or evaluation")
     parser.add_argument("--out", metavar="FILE", type=Path, help="also write the accuracies as JSON, to a new file")
     parser.add_argument("--local", action="store_true", help="has no effect: an evaluation never needs Ray")
     parser.add_argument("--trust", action="store_true", help=TRUST)

@@ -31,8 +31,9 @@ _raysim() {{
     esac
     case $cur in -*) ;; *) [ -z "$first" ] || words=$keys ;; esac
     [ -z "$value" ] || words=
-    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur"; compgen -f -- "$cur")
-    case ${{COMPREPLY[0]}} in *=) compopt -o nospace ;; esac
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+    case ${{COMPREPLY[0]}} in *=) compopt -o nospace ;; "") compopt -o filenames ;; esac
+    mapfile -t -O ${{#COMPREPLY[@]}} COMPREPLY < <(compgen -f -- "$cur")
 }}
 complete -F _raysim raysim
 """

@@ -75,9 +75,8 @@ class Half(Stateful):
         Raises:
             RunError: an attribute has a type that a checkpoint cannot hold.
         """
-        for key, value in vars(self).items():
-            if key in self.transient:
-                continue
+        kept = {key: value for key, value in vars(self).items() if key not in self.transient}
+        for key, value in kept.items():
             if keeps_itself(value) and not hasattr(type(self)(self.name, self.method), key):
                 why: str | None = f"a {type(value).__name__}; make it in __init__, or no checkpoint can restore it"
             else:

@@ -51,7 +51,8 @@ class EarlyStopping(Callback):
             raise ConfigError(f"mode: found auto for '{self.metric}', allowed: max or min, whichever is better")
 
     def on_start(self, run: RunView) -> None:
-        """Count the rounds before a resume."""
+        """Forget an earlier run of the same object, and count the rounds before a resume."""
+        self._so_far, self._best, self._worse = 0, None, 0
         for earlier in run.earlier_rounds():
             self._count(earlier)
 

@@ -8,9 +8,12 @@ from annotated_types import doc
 
 from raysim.callbacks.callback import Callback, RunView
 from raysim.config import Config
+from raysim.config.comparison import flatten_settings
 from raysim.engine.events import RoundDone
 from raysim.records.result import Result
 from raysim.system.importing import import_extra
+
+STATUSES = {"done": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
 class MLflow(Callback):
@@ -33,14 +36,20 @@ class MLflow(Callback):
         import_extra("mlflow", "mlflow")
 
     def on_start(self, run: RunView) -> None:
-        """Begin a run with the config's keys as parameters."""
+        """Begin a run with the config's keys as parameters, or continue the run that is resumed."""
         self.client = import_extra("mlflow", "mlflow").MlflowClient(self.uri)
         self.entities = import_extra("mlflow.entities", "mlflow")
-        known = self.client.get_experiment_by_name(self.experiment)
-        experiment = known.experiment_id if known else self.client.create_experiment(self.experiment)
+        known = run.directory / "mlflow-id.txt"
+        if run.round and known.exists():
+            self.id = known.read_text()
+            self.client.update_run(self.id, "RUNNING")
+            return
+        found = self.client.get_experiment_by_name(self.experiment)
+        experiment = found.experiment_id if found else self.client.create_experiment(self.experiment)
         name = f"{run.config.name}-{run.config.seed}"
         self.id = self.client.create_run(experiment, run_name=name).info.run_id
-        parameters = [self.entities.Param(key, str(value)) for key, value in flat(run.config.model_dump()).items()]
+        known.write_text(self.id)
+        parameters = [self.entities.Param(key, str(value)) for key, value in flatten_settings(run.config).items()]
         self.client.log_batch(self.id, params=parameters)
 
     def on_round(self, run: RunView, done: RoundDone) -> None:
@@ -60,12 +69,4 @@ class MLflow(Callback):
             if metrics["average_accuracy"] is not None:
                 self.client.log_metric(self.id, f"{protocol}/average_accuracy", metrics["average_accuracy"])
         self.client.set_tag(self.id, "directory", str(run.directory))
-        self.client.set_terminated(self.id, "FINISHED" if result.status == "done" else "FAILED")
-
-
-def flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested keys as dotted ones."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= flat(value, f"{above}{key}.") if isinstance(value, dict) and value else {above + key: value}
-    return found
+        self.client.set_terminated(self.id, STATUSES[result.status])

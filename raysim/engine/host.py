@@ -231,12 +231,9 @@ class ClientHost:
 
     def _tell_task(self, stream: Stream, window: int) -> None:
         """Tell the model the task of a window, and select its head. Clients may not know it."""
-        if not self._knows_task:
-            tell_task(self.model.module, None, len(self.federation.tasks))
-            return
-        task, highest = stream.task_of_stage(window)
-        select_head(self.model.module, task)
-        tell_task(self.model.module, task, highest + 1)
+        task, so_far = stream.task_of_stage(window) if self._knows_task else (None, len(self.federation.tasks))
+        select_head(self.model.module, task or 0)  # there is one head if clients do not know the task
+        tell_task(self.model.module, task, so_far)
 
     def _kept_out(self, stream: Stream, window: int) -> Tensor | None:
         """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""

@@ -87,9 +87,9 @@ class Stream:
         return self._stages[bisect_right(self._stages, window) - 1]
 
     def task_of_stage(self, window: int) -> tuple[int, int]:
-        """Return the task of the stage that a window is in, and the highest task of the stages up to it."""
+        """Return the task of the stage that a window is in, and how many tasks there are up to the highest so far."""
         begun = self._stage_tasks[: bisect_right(self._stages, window)]
-        return begun[-1], max(begun)
+        return begun[-1], max(begun) + 1
 
     def tasks_in(self, first: int, last: int) -> list[int]:
         """Return the tasks of the samples in the windows first, ..., last - 1, ascending."""

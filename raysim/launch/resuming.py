@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 from raysim.config import Config, load
 from raysim.config.comparison import CHANGE_NO_STATE, describe_difference
@@ -46,4 +47,4 @@ def resolve_resumed(
 def resume_command(config: Config, directory: Path) -> str:
     """Return the command that resumes a run from its directory."""
     own = any(not name.startswith("raysim.") for name in own_names(config))
-    return f"raysim run --resume --out {directory}{' --trust' * own}"
+    return f"raysim run --resume --out {quote(str(directory))}{' --trust' * own}"

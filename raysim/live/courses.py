@@ -151,13 +151,14 @@ class Evaluations:
             self.feed.append(item)
         self._kept.append((self._number, is_row))
         self._number += 1
-        if len(self._kept) > min(MOST_EVALUATIONS, MOST_VALUES // max(1, len(self.shown) * len(values))):
+        between = len(self._kept) - len(self.rows.items)  # rows stay, so dropping others cannot make room for them
+        if between > min(MOST_EVALUATIONS, MOST_VALUES // max(1, len(self.shown) * len(values))):
             self._drop_half()
 
-    def stopped(self) -> None:
-        """Note that a callback ended the run: its last evaluation is then a row, even in the middle of a task."""
-        if self._ends is not None and self._latest is not None and self._latest.round not in self._ends:
-            self._ends.add(self._latest.round)
+    def stopped(self, after: int) -> None:
+        """Note that a callback ended the run after a round. If it was evaluated, it is a row, even within a task."""
+        if self._ends is not None and self._latest is not None and after == self._latest.round not in self._ends:
+            self._ends.add(after)
             self._add_row(self._latest)
 
     def _stays(self, number: int, is_row: bool) -> bool:

@@ -1,6 +1,7 @@
 """What config.yaml, clients.json, summary.json and sweep.yaml say, as far as the page shows it.
 
-No custom code is imported, and neither is PyTorch: a page should take little of a machine on which others compute.
+No custom code is imported. PyTorch is imported only for the metric of an objective other than classification: a page
+should take little of a machine on which others compute.
 """
 
 import json

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from raysim.launch.stop_file import STOP
@@ -64,6 +65,7 @@ class FollowedRun:
         """Read what is new, a few megabytes at a time."""
         there = self.directory.is_dir()
         self._existed |= there
+        self.more &= there  # of a file that was deleted in the middle of its reading, there is no more
         if there and not (self._trouble and self._files == describe_files(self._read_files)):
             self._files = describe_files(self._read_files)
             try:
@@ -76,7 +78,7 @@ class FollowedRun:
             self._summary_file, self._summary = described, read_summary(self.directory)
         self.state = self._find_state(there)
         if self._summary is not None and self._summary.get("stopped_by") and not self.more and self._evaluations:
-            self._evaluations.stopped()
+            self._evaluations.stopped(self._rounds.last)
         self._head.put(0, self._describe())
 
     def card(self) -> Mapping[str, Any]:
@@ -116,8 +118,8 @@ class FollowedRun:
             self._trips.add(found)
         self._trips.show()
         self.more = growth.more
-        if growth.lines and not self.more:
-            self._lock.grown()
+        if not self.more:
+            self._lock.note_reading(bool(growth.lines))
 
     def _begin(self, facts: RunFacts) -> None:
         better = bool(facts.metric["higher_is_better"])
@@ -157,7 +159,7 @@ class FollowedRun:
     def _describe(self) -> Mapping[str, Any]:
         """Return what the page shows in words and numbers, and how it draws the rest."""
         known: dict[str, Any] = {"label": self.label, "state": self.state, "trouble": self._trouble}
-        known |= {"stopping": (self.directory / STOP).exists(), "directory": single_line(str(self.directory))}
+        known |= {"stopping": (self.directory / STOP).exists(), "directory": single_line(quote(str(self.directory)))}
         known |= {"read": round(self._file.offset / max(1, self._file.size), 2) if self.more else 1}
         known |= {"round": self._rounds.last, "width": self._rounds.width, "summary": shorten_summary(self._summary)}
         if (facts := self._facts) and self._evaluations and self._trips:

@@ -19,13 +19,13 @@ class LockWatch:
         self._looked = -math.inf
         self._locked = self._seen = False
         self._grown = -math.inf
-        self._readings = 0
+        self._read = False
 
-    def grown(self) -> None:
-        """Note that the run has written rounds since the last reading; all of the first reading may be old."""
-        self._readings += 1
-        if self._readings > 1:
+    def note_reading(self, grown: bool) -> None:
+        """Note that all rounds so far are read, and whether some are new; those of the first reading may be old."""
+        if grown and self._read:
             self._grown = time.monotonic()
+        self._read = True
 
     def at_work(self, per_round: float) -> bool:
         """Return whether a process works on the run. A round takes `per_round` seconds."""

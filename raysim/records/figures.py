@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from raysim.evaluation.metrics import Matrix, protocol_label
 from raysim.objectives import Metric
-from raysim.objectives.classification import ACCURACY_METRIC
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,9 +20,7 @@ Image = npt.NDArray[np.uint8]
 MOST_NUMBERED = 40  # the most tasks at which accuracies are legible as numbers
 
 
-def matrix_image(
-    matrix: Matrix, protocol: str, in_step: bool = True, top_k: int = 1, metric: Metric = ACCURACY_METRIC
-) -> Image:
+def matrix_image(matrix: Matrix, protocol: str, in_step: bool, top_k: int, metric: Metric) -> Image:
     """Draw the accuracy matrix so far, or that of another metric; `in_step` as in metrics.summarise."""
     inches = min(len(matrix[0]), MOST_NUMBERED)
     figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
@@ -35,7 +32,7 @@ def matrix_image(
     return pixels(figure)
 
 
-def draw_matrix(axes: Axes, matrix: Matrix, metric: Metric = ACCURACY_METRIC) -> AxesImage:
+def draw_matrix(axes: Axes, matrix: Matrix, metric: Metric) -> AxesImage:
     """Draw the matrix as it is shown, a small one with its numbers, without ticks; rows not evaluated yet stay white.
 
     The better a value, the lighter it is. A metric without a least or a largest value is drawn from its own.

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
+from shlex import quote
 from typing import ClassVar
 
 import numpy as np
@@ -211,7 +212,8 @@ def describe_unfinished(directory: Path) -> str:
     """
     if is_locked(directory):
         return f"{directory}: no summary.json yet: the run is under way"
-    return f"{directory}: no summary.json: the run was killed; resume it with raysim run --resume --out {directory}"
+    resume = f"raysim run --resume --out {quote(str(directory))}"
+    return f"{directory}: no summary.json: the run was killed; resume it with {resume}"
 
 
 def first_problem(error: ValidationError) -> str:

@@ -44,7 +44,7 @@ class RunFiles:
         samples: the number of test samples of each task, as in metrics.summarise.
     """
 
-    def __init__(self, config: Config, directory: Path, samples: Sequence[int] | None = None) -> None:
+    def __init__(self, config: Config, directory: Path, samples: Sequence[int] | None) -> None:
         self._directory = directory
         with self._writing("config.yaml") as path:
             directory.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,8 @@ class Interruptions:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "checkpoints" / "losses.jsonl"
         try:
-            recomputed = [int(json.loads(line)["rounds_recomputed"]) for line in self._lines()]
+            self._lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+            recomputed = [int(json.loads(line)["rounds_recomputed"]) for line in self._lines]
         except RUBBISH as error:
             allowed = "allowed: what raysim wrote there, or no such file"
             raise RunError(
@@ -139,16 +140,10 @@ class Interruptions:
         """
         self.count += 1
         self.rounds += rounds
-        line = json.dumps({"why": why, "back_to_round": back_to, "rounds_recomputed": rounds})
+        self._lines.append(json.dumps({"why": why, "back_to_round": back_to, "rounds_recomputed": rounds}))
         with convert_write_errors(self._path, self._path.parent.parent):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, "".join(f"{each}\n" for each in [*self._lines(), line]))
-
-    def _lines(self) -> list[str]:
-        """Return the lines so far, without a line that was incomplete when the process ended."""
-        if not self._path.exists():
-            return []
-        return self._path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+            write_whole(self._path, "".join(f"{line}\n" for line in self._lines))
 
 
 def find_interruption(directory: Path) -> str | None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 
 from raysim.system.errors import ConfigError, NotWritten
 
@@ -68,7 +69,7 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
             first = f"{directory} was deleted or moved: start the run again, or put it back"
         raise NotWritten(
             f"{what} could not be written ({error.strerror or error}); {first}, then run raysim run --resume "
-            f"--out {directory}"
+            f"--out {quote(str(directory))}"
         ) from error
 
 

@@ -102,6 +102,13 @@ def test_a_run_ends_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert len(row) == 2
 
 
+def test_an_object_that_is_given_to_two_runs_begins_anew(tmp_path: Path) -> None:
+    """Both runs are equal: round 1 is the best, and 2 to 4 are the three that end it."""
+    stopping = EarlyStopping(patience=3)
+    runs = [raysim.run(CONFIG, out=tmp_path / name, local=True, callbacks=[stopping]) for name in ("one", "other")]
+    assert [run.rounds for run in runs] == [4, 4]
+
+
 class Leave(RunDisplay):
     def take(self, event: object) -> None:
         if isinstance(event, RoundDone) and event.round == 3:

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 import raysim
+from raysim.callbacks import Callback, RunView
+from raysim.engine.events import RoundDone
+from raysim.launch.stop_file import STOP
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ class Store:
     kept: dict[str, Any]
 
     def __init__(self, uri: str) -> None:
-        Store.kept = {"uri": uri, "experiments": {}, "params": {}, "metrics": {}, "tags": {}, "ended": []}
+        self.kept["uri"] = uri
 
     def get_experiment_by_name(self, name: str) -> Any:
         return self.kept["experiments"].get(name)
@@ -84,10 +87,15 @@ class Store:
 
     def create_run(self, experiment: str, run_name: str) -> Any:
         assert experiment == "7"
-        self.kept["name"] = run_name
+        self.kept["names"].append(run_name)
         return SimpleNamespace(info=SimpleNamespace(run_id="r"))
 
+    def update_run(self, run: str, status: str) -> None:
+        assert run == "r"
+        self.kept["statuses"].append(status)
+
     def log_batch(self, run: str, metrics: Any = (), params: Any = ()) -> None:
+        assert not self.kept["params"].keys() & dict(params).keys()  # MLflow refuses another value
         self.kept["params"] |= dict(params)
         for key, value, _, step in metrics:
             self.log_metric(run, key, value, step)
@@ -100,22 +108,46 @@ class Store:
         self.kept["tags"][key] = value
 
     def set_terminated(self, run: str, status: str) -> None:
-        self.kept["ended"].append(status)
+        self.kept["statuses"].append(status)
 
 
-def test_mlflow(stand_in: Any, tiny: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def kept(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What MLflow keeps, empty at first."""
     stand_in("mlflow", MlflowClient=Store)
     stand_in("mlflow.entities", Metric=lambda *fields: fields, Param=lambda *fields: fields)
+    empty = {"names": [], "experiments": {}, "params": {}, "metrics": {}, "tags": {}, "statuses": []}
+    monkeypatch.setattr(Store, "kept", empty, raising=False)
+    return Store.kept
+
+
+def test_mlflow(kept: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
     named = {"callbacks": {"mlflow": {"uri": "sqlite:///x.db"}}}
     result = raysim.run(tiny(logging__tensorboard=False), named, tmp_path / "run", True)
-    kept = Store.kept
-    assert (kept["uri"], kept["name"], kept["ended"]) == ("sqlite:///x.db", "tiny-0", ["FINISHED"])
-    assert kept["params"]["training.optimizer.lr"] == "0.1"
+    assert (kept["uri"], kept["names"], kept["statuses"]) == ("sqlite:///x.db", ["tiny-0"], ["FINISHED"])
+    assert (kept["params"]["training.optimizer.lr"], kept["params"]["methods"]) == ("0.1", "fedavg")
     assert [step for step, _ in kept["metrics"]["loss"]] == [1, 2, 3, 4]
     found = accuracies(tmp_path / "run")
     assert kept["metrics"]["domain_il/task_2"] == [(round, row[1]) for round, row in found.items()]
     average = result.evaluation["domain_il"]["average_accuracy"]
     assert kept["metrics"]["domain_il/average_accuracy"] == [(0, average)]
+
+
+class Ask(Callback):
+    """Asks for the run's end after round 2, as `raysim live` does."""
+
+    def on_round(self, run: RunView, done: RoundDone) -> None:
+        if done.round == 2:
+            (run.directory / STOP).touch()
+
+
+def test_a_resumed_run_continues_its_run_of_mlflow(kept: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
+    out, named = tmp_path / "run", {"callbacks": {"mlflow": {}}}
+    assert raysim.run(tiny(logging__tensorboard=False), named, out, True, callbacks=[Ask()]).status == "interrupted"
+    assert kept["statuses"] == ["KILLED"]
+    assert raysim.run(None, out=out, local=True, resume=True).status == "done"
+    assert (kept["names"], kept["statuses"]) == (["tiny-0"], ["KILLED", "RUNNING", "FINISHED"])
+    assert [step for step, _ in kept["metrics"]["loss"]] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])

@@ -21,6 +21,7 @@ from raysim.config import Config, load
 from raysim.data import DATASETS
 from raysim.launch import run as running
 from raysim.launch.bar import open_run_display
+from raysim.launch.resuming import resume_command
 from raysim.models import MODELS
 from raysim.system.errors import RunError
 
@@ -105,8 +106,10 @@ if torch.cuda.is_available():
     NO_GPU = "the cluster has"
 WRONG = {
     "no such command": (["rnu"], "unknown command 'rnu'; did you mean 'run'? allowed: run, sweep, check"),
-    "no config": (["run"], "required: CONFIG"),
-    "no config to check": (["check"], "required: CONFIG"),
+    "no config": (["run"], "raysim run: the following arguments are required: CONFIG; see"),
+    "no config to check": (["check"], "raysim check: the following arguments are required: CONFIG; see"),
+    "no config to show": (["show"], "raysim show: the following arguments are required: CONFIG; see"),
+    "no run to evaluate": (["evaluate"], "raysim evaluate: the following arguments are required: DIR; see"),
     "an option as command": (["--quiet"], "unknown command '--quiet'; allowed: run"),
     "an unknown option": (["run", "tiny.yaml", "--fast"], "--fast"),
     "an abbreviated option": (["run", "tiny.yaml", "--qui"], "--qui"),
@@ -318,9 +321,17 @@ def test_check_starts_nothing_and_says_what_would_start() -> None:
     assert sorted(path.name for path in Path().glob("runs*")) == []
 
 
+def test_a_command_to_copy_is_quoted_for_the_shell(capsys: Captured) -> None:
+    assert main(["new", "FL + ER.yaml"]) == 0
+    assert capsys.readouterr().out.endswith("then raysim check 'FL + ER.yaml'\n")
+    assert resume_command(load("FL + ER.yaml"), Path("FL + ER")) == "raysim run --resume --out 'FL + ER'"
+
+
 def test_the_schema_is_json_that_describes_every_block(capsys: Captured) -> None:
-    assert main(["check", "tiny.yaml", "--schema"]) == 0
+    assert main(["check", "--schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
+    assert main(["check", "tiny.yaml", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema
     assert set(schema["properties"]) == set(Config.model_fields)
     assert {"name", "dataset", "scenario", "clients", "model", "training"} <= set(schema["required"])
 

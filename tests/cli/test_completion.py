@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,20 @@ def test_a_value_of_an_option_is_no_config() -> None:
     for line in ("raysim run --out quicks", "raysim sweep quickstart --jobs training.opt"):
         assert lines("bash", "-c", write_script("bash") + BASH, "-", line) == set()
     assert lines("bash", "-c", write_script("bash") + BASH, "-", "raysim run --out x --local quicks") == {"quickstart"}
+
+
+@has("bash")
+def test_what_bash_adds_to_a_path_and_to_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path is quoted, and a folder has a slash and no space after it; a key is followed by its value."""
+    (tmp_path / "few runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    script = write_script("bash") + "compopt() { echo $*; }\n" + BASH
+    for line, found in {
+        "raysim live fe": {"few runs", "-o filenames"},
+        "raysim run quicks": {"quickstart"},
+        "raysim run quickstart training.optimizer.l": {"training.optimizer.lr=", "-o nospace"},
+    }.items():
+        assert lines("bash", "-c", script, "-", line) == found
 
 
 @has("fish")

@@ -91,6 +91,20 @@ def test_rows_and_the_latest_evaluation_stay(long_run: tuple[Rounds, Evaluations
     assert (mean, found) == (pytest.approx(sum(matrix[-1]) / 10), pytest.approx(forgetting))
 
 
+def test_rows_alone_never_thin_the_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second evaluation is a row, so the others have the numbers 0, 2, 4, ..., 18, in the rounds 1, 3, ..., 19.
+
+    Of at most 4 of them, the fifth, number 8, has every = 2, which drops none, and then 4: 0, 4 and 8 stay. With 12
+    and 16 they are five again, so every = 8: 0, 8 and 16 stay, in the rounds 1, 9 and 17.
+    """
+    monkeypatch.setattr(courses, "MOST_EVALUATIONS", 4)
+    evaluations = Evaluations(10, True, True, range(2, 21, 2))
+    for round in range(1, 21):
+        evaluations.add(make_line(round))
+    assert evaluations.every == 8
+    assert [item[0] for item in evaluations.feed.items] == sorted([1, 9, 17, *range(2, 21, 2)])
+
+
 def test_the_columns_have_all_time_of_all_clients(long_run: tuple[Rounds, Evaluations, Trips]) -> None:
     """17 clients a lane. Over all cells: 20,000 trips of 0.3 and of 40 seconds that counted, and 9 that did not."""
     ways = long_run[2]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -125,6 +126,20 @@ def test_a_large_file_is_read_in_pieces(two_tasks: Path, monkeypatch: pytest.Mon
     assert drawn(run)["rows"] == drawn(follow(two_tasks))["rows"]
 
 
+def test_a_file_that_is_deleted_while_it_is_read_in_pieces(
+    two_tasks: Path, copied: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no more to read: the stream waits before it looks again."""
+    monkeypatch.setattr(growing_file, "PIECE", 1000)
+    directory = copied(two_tasks)
+    run = FollowedRun(directory, "two")
+    run.refresh()
+    assert run.more
+    shutil.rmtree(directory)
+    run.refresh()
+    assert (run.state, run.more) == ("deleted", False)
+
+
 def test_states(two_tasks: Path, copied: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Absent, begun, at work, without a process, ended, deleted; the rounds that were read stay on the page."""
     monkeypatch.setattr(lock_watch, "SECONDS_BETWEEN_LOOKS", 0.0)
@@ -153,9 +168,10 @@ def test_states(two_tasks: Path, copied: Copy, monkeypatch: pytest.MonkeyPatch) 
 def test_a_run_of_a_machine_with_other_locks_is_at_work_while_it_writes(
     two_tasks: Path, copied: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was there at the first reading may be old."""
+    """What was there at the first reading may be old, and a second reading that finds nothing is no sign of work."""
     directory = copied(two_tasks, 3)
     run = follow(directory)
+    catch_up(run)
     assert run.state == "killed"
     copied(two_tasks, 4)
     catch_up(run)
@@ -164,21 +180,44 @@ def test_a_run_of_a_machine_with_other_locks_is_at_work_while_it_writes(
     assert not lock_watch.LockWatch(directory).at_work(0.0)
 
 
+def test_a_run_whose_first_round_is_seen_is_at_work(two_tasks: Path, copied: Copy) -> None:
+    """On a machine with other locks: at the first reading there was no round, so the first one is new."""
+    directory = copied(two_tasks, 0)
+    run = follow(directory)
+    assert run.state == "killed"
+    copied(two_tasks, 1)
+    catch_up(run)
+    assert (run.state, head(run)["round"]) == ("running", 1)
+
+
+def test_the_directory_in_a_command_is_quoted_for_the_shell(tmp_path: Path) -> None:
+    run = follow(tmp_path / "FL + ER")
+    assert head(run)["directory"] == f"'{tmp_path}/FL + ER'"
+
+
 class Stopping(Callback):
     """Ends the run in the middle of the second task."""
 
+    def __init__(self, after: int) -> None:
+        self.after = after
+
     def on_round(self, run: RunView, done: RoundDone) -> None:
-        if done.round == 6:
+        if done.round == self.after:
             run.stop("enough")
 
 
-def test_the_last_row_of_a_run_that_a_callback_stops(tmp_path: Path) -> None:
-    result = raysim.run(TWO_TASKS, out=tmp_path / "run", local=True, callbacks=[Stopping()])
+@pytest.mark.parametrize(("after", "rows"), [(6, [4, 6]), (7, [4])])
+def test_the_last_row_of_a_run_that_a_callback_stops(after: int, rows: list[int], tmp_path: Path) -> None:
+    """Round 6 is evaluated, and round 7 is not."""
+    result = raysim.run(TWO_TASKS, out=tmp_path / "run", local=True, callbacks=[Stopping(after)])
     assert result.stopped_by == "Stopping"
     run = follow(tmp_path / "run")
+    assert [row[0] for row in run.feeds["rows"].items] == rows
     for protocol, metrics in result.evaluation.items():
         assert [row[1][protocol] for row in run.feeds["rows"].items] == metrics["accuracy"]
-        assert run.feeds["evaluations"].items[-1][3][protocol] == [metrics["average_accuracy"], metrics["forgetting"]]
+        if after == 6:
+            last = run.feeds["evaluations"].items[-1][3][protocol]
+            assert last == [metrics["average_accuracy"], metrics["forgetting"]]
 
 
 @pytest.mark.parametrize(

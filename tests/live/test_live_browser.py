@@ -10,7 +10,7 @@ import site_check
 from browser import Browser
 
 import raysim
-from raysim.live import lock_watch
+from raysim.live import courses, lock_watch
 from raysim.live import server as serving
 from raysim.live import watched as watching
 from raysim.live.server import serve
@@ -22,6 +22,17 @@ HOSTILE = "<img src=x onerror=document.title=1><script>document.title=2</script>
 TEXT = "document.getElementById({!r})?.textContent"
 ROWS = "[...document.querySelectorAll('.matrix [data-row]')].map((c) => [+c.dataset.row, c.textContent, c.className])"
 ROUND = TEXT.format("n-round")
+PIXELS = """(() => {
+  const sheet = document.querySelector("#matrix canvas"), pen = sheet.getContext("2d");
+  return Array.from({ length: sheet.height }, (_, row) => {
+    const red = [...pen.getImageData(0, row, sheet.width, 1).data].filter((_, i) => i % 4 === 0);
+    return [32, 223].map((value) => red.filter((v) => v === value).length);  // 247 - 0.9 * 239 and 247 - 0.1 * 239
+  });
+})()"""
+POINT = """(() => {
+  const sheet = document.querySelector("#matrix canvas"), box = sheet.getBoundingClientRect();
+  sheet.onpointermove({ clientX: box.left + 1, clientY: box.top + (%s + 0.5) * box.height / sheet.height });
+})()"""
 FAULTS = """(() => {
   const light = (color) => {
     const parts = color.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255);
@@ -106,6 +117,9 @@ def test_a_run_that_is_written_while_it_is_shown(browser: Browser, two_tasks: Pa
         assert (directory / "stop").exists()
         assert browser.find("document.getElementById('stop').disabled")
     browser.wait(TEXT.format("word"), lambda text: "The command that served this page has ended" in text)
+    browser.find("document.dispatchEvent(new Event('visibilitychange'))")  # the page is hidden, and shown again
+    assert browser.find("source") is None
+    assert "The command that served this page has ended" in browser.find(TEXT.format("word"))
     assert browser.errors == []
     assert {address.partition("?")[0] for address in browser.requests} == {
         server.address + path for path in ("", "events", "stop")
@@ -164,6 +178,64 @@ def test_it_can_be_read_at_every_width_light_and_dark(browser: Browser, apart: P
                     back = browser.find("getComputedStyle(document.body).backgroundColor")
                     assert (back == "rgb(255, 255, 255)") == (scheme == "light")
     assert browser.errors == []
+
+
+def test_of_many_tasks_some_rows_and_columns_are_shown(
+    browser: Browser, two_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 tasks of two rounds, in the second round of task 152. Only the tasks so far are good.
+
+    Every second task is shown: 1, 3, 5, ... The shown row k from 0 is after task 2k + 1, so k + 1 of its columns are
+    good, up to the row after task 151, and 24 are not. The row of task 152 so far has the same columns. Evaluations
+    between rows have the numbers 0, 2, 4, ...; of more than 100, those that 4 divides are drawn.
+    """
+    monkeypatch.setattr(courses, "MOST_EVALUATIONS", 100)
+    config = (two_tasks / "config.yaml").read_text()
+    config = config.replace("rounds_per_task: 4", "rounds_per_task: 2").replace("tasks: 2", "tasks: 200")
+    (tmp_path / "config.yaml").write_text(config)
+    lines = []
+    for round in range(1, 304):
+        task = (round + 1) // 2
+        line = {"round": round, "tasks": [task], "so_far": task, "cohort": [0], "bytes_up": 1, "bytes_down": 1}
+        lines.append(json.dumps({**line, "evaluation": {"domain_il": [0.9] * task + [0.1] * (200 - task)}}) + "\n")
+    (tmp_path / "rounds.jsonl").write_text("".join(lines))
+    with serve(Watched(tmp_path), 0) as server:
+        browser.open(server.address)
+        browser.wait(ROUND, lambda text: text == "303 / 400")
+        rows = [[k + 1, 99 - k] for k in range(76)] + [[76, 24]] + [[0, 0]] * 23
+        assert browser.find(PIXELS) == rows
+        for row, words in (
+            (1, "round 6, on task 1: 90.0%\nits best so far, by 0.0"),
+            (76, "so far, round 303, on task 1: 90.0%\nits best so far, by 0.0"),
+            (77, ""),
+        ):
+            browser.find(POINT % row)
+            assert browser.find(TEXT.format("tip")) == words
+        assert "One of 4 evaluations is drawn." in browser.find(TEXT.format("curves-note"))
+
+
+def test_a_card_keeps_its_focus_and_may_be_clicked_while_rounds_are_written(
+    browser: Browser, two_tasks: Path, copied: Copy, tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.yaml").write_text('{"name": "s", "runs": {"run": {}}}')
+    written = "document.querySelector('#cards .k')?.textContent"
+    copied(two_tasks, 2)
+    with serve(Watched(tmp_path), 0) as server:
+        browser.open(server.address)
+        browser.wait(written, lambda text: text == " round 2/8")
+        browser.find("document.querySelector('#cards button').focus()")
+        copied(two_tasks, 3)
+        browser.wait(written, lambda text: text == " round 3/8")
+        assert browser.find("document.activeElement.dataset.run") == "0"
+        x, y = browser.find(
+            "(({x, y}) => [x + 20, y + 20])(document.querySelector('#cards button').getBoundingClientRect())"
+        )
+        where = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        browser.call("Input.dispatchMouseEvent", type="mousePressed", **where)
+        copied(two_tasks, 4)
+        browser.wait(written, lambda text: text == " round 4/8")
+        browser.call("Input.dispatchMouseEvent", type="mouseReleased", **where)
+        browser.wait(ROUND, lambda text: text == "4 / 8")
 
 
 def test_a_run_that_is_deleted_while_it_is_shown(browser: Browser, two_tasks: Path, copied: Copy) -> None:

@@ -72,13 +72,13 @@ class Deletes(RunDisplay):
 @pytest.mark.parametrize(("after", "name"), [(1, "rounds.jsonl"), (2, "the checkpoint of round 2")])
 def test_a_directory_that_is_deleted_under_its_run_ends_it(config, tmp_path, after, name):
     """Before a round is written, or a checkpoint; neither makes the directory anew, with a part of the run."""
-    out = tmp_path / "out"
+    out = tmp_path / "FL + ER"
     what = out / name if after == 1 else name
     with pytest.raises(RunError) as failed:
         raysim.run(config, out=out, local=True, display=Deletes(after, out))
     assert str(failed.value) == (
         f"{what} could not be written (No such file or directory); {out} was deleted or moved: start the run again, or "
-        f"put it back, then run raysim run --resume --out {out}"
+        f"put it back, then run raysim run --resume --out '{out}'"
     )
     assert not out.exists()
     assert not any("resume from round" in note for note in failed.value.__notes__)

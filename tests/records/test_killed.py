@@ -73,6 +73,10 @@ def test_a_run_whose_directory_is_locked_is_under_way(tmp_path: Path) -> None:
             raysim.load(tmp_path)
     with pytest.raises(ConfigError, match="the run was killed"):
         raysim.load(tmp_path)
+    (tmp_path / "FL + ER").mkdir()
+    (tmp_path / "FL + ER" / "rounds.jsonl").touch()
+    with pytest.raises(ConfigError, match=rf"raysim run --resume --out '{tmp_path}/FL \+ ER'$"):
+        raysim.load(tmp_path / "FL + ER")
     (tmp_path / "rounds.jsonl").unlink()
     with pytest.raises(ConfigError, match="No such file or directory; allowed: the directory of a run that ended"):
         raysim.load(tmp_path)

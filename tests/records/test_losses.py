@@ -7,7 +7,6 @@ import pytest
 import raysim
 from raysim.engine.events import RoundDone
 from raysim.launch.display import RunDisplay
-from raysim.records.run_directory import Interruptions
 
 
 class Leave(RunDisplay):
@@ -32,15 +31,3 @@ def test_rounds_lost_by_leaving_at_once_are_counted(tiny, tmp_path):
     assert (result.recoveries, result.rounds_recomputed) == (1, 1)
     (noted,) = (out / "checkpoints" / "losses.jsonl").read_text().splitlines()
     assert json.loads(noted)["why"] == "the run was interrupted before a checkpoint"
-
-
-@pytest.mark.parametrize("before", ['{"why": "a", "back_to_round": 2, "rounds_recomputed": 3}\n', ""])
-def test_a_line_that_was_being_written_does_not_spoil_the_next(before, tmp_path):
-    path = tmp_path / "checkpoints" / "losses.jsonl"
-    path.parent.mkdir()
-    path.write_text(before + '{"why": "b", "back_to')
-    Interruptions(tmp_path).note("c", 4, 1)
-    losses = Interruptions(tmp_path)
-    assert (losses.count, losses.rounds) == ((2, 4) if before else (1, 1))
-    last = json.dumps({"why": "c", "back_to_round": 4, "rounds_recomputed": 1}) + "\n"
-    assert path.read_text() == before + last

@@ -248,7 +248,9 @@ def test_tensorboard_has_the_scalars_and_the_matrix(run, rounds, summary):
 def test_the_matrix_image_of_many_tasks_is_as_large_as_that_of_40():
     from raysim.records.figures import matrix_image
 
-    sizes = {tasks: matrix_image([[0.5] * tasks] * 2, "class_il").shape for tasks in (40, 500)}
+    sizes = {
+        tasks: matrix_image([[0.5] * tasks] * 2, "class_il", True, 1, ACCURACY_METRIC).shape for tasks in (40, 500)
+    }
     assert sizes[40] == sizes[500]
 
 
@@ -257,7 +259,7 @@ def test_the_matrix_image_shows_the_accuracies():
     from raysim.records.figures import matrix_image
 
     for value, colour in ((0.0, (68, 1, 84)), (1.0, (253, 231, 37))):
-        image = matrix_image([[value]], "class_il")
+        image = matrix_image([[value]], "class_il", True, 1, ACCURACY_METRIC)
         assert image.dtype == np.uint8
         pixels, counts = np.unique(image.reshape(-1, 3), axis=0, return_counts=True)
         frequent = pixels[np.argsort(-counts)]
@@ -269,7 +271,7 @@ def test_all_images_of_a_run_have_one_size_and_rows_to_come_are_white():
     """After one of two tasks the lower half is empty; a dark cell there would be the second row's."""
     from raysim.records.figures import matrix_image
 
-    first, both = matrix_image([[0.0, 0.0]], "class_il"), matrix_image([[0.0, 0.0], [0.0, 0.0]], "class_il")
+    first, both = (matrix_image([[0.0, 0.0]] * rows, "class_il", True, 1, ACCURACY_METRIC) for rows in (1, 2))
     assert first.shape == both.shape
     dark = [(np.abs(image.astype(int) - (68, 1, 84)).max(2) <= 2).sum() for image in (first, both)]
     assert 1.5 * dark[0] < dark[1]

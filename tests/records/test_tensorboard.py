@@ -201,7 +201,7 @@ def test_an_interrupt_waits_until_a_round_is_written(
         written.append("the rest of the round")
 
     monkeypatch.setattr(Board, "add_round", add_round)
-    files = RunFiles(tiny(), tmp_path)
+    files = RunFiles(tiny(), tmp_path, None)
     with pytest.raises(KeyboardInterrupt), interruptible(lambda: None, lambda said: None):
         files.write_round(RoundDone(1, [1], [0], None, 0, 0, 0.5, [0], 1.0), Totals([0] * 9))
     assert written == ["the rest of the round"]
