@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from raysim.config import Config
 from raysim.estimate.placement import Placement
@@ -41,7 +42,8 @@ def describe_next(result: Result, resume_command: str) -> Iterator[tuple[str, st
     if result.status == "interrupted":
         yield "to resume", resume_command
         return
-    yield "report", f"raysim report {result.directory}"
-    yield "evaluate", f"raysim evaluate {result.directory}"
+    directory = quote(str(result.directory))
+    yield "report", f"raysim report {directory}"
+    yield "evaluate", f"raysim evaluate {directory}"
     if any(result.directory.glob("events.out.*")):
-        yield "TensorBoard", f"tensorboard --logdir {result.directory}"
+        yield "TensorBoard", f"tensorboard --logdir {directory}"

@@ -1,5 +1,6 @@
 """The axes of a sweep's grid: what each value sets, its name, and the name of the folder made from it."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from raysim.config.schema import LONGEST_NAME
 from raysim.config.yaml_text import to_yaml_line
 from raysim.system.errors import ConfigError
 
+MOST_COMBINATIONS = 100_000  # of a tuned row, which all get a name before some are drawn: half a minute
 UNSAFE = re.compile(r"[^\w .+=@,-]+")  # characters that names in a config may not have either
 EXAMPLE = "{rotated: {scenario.shift: rotation}, permuted: {scenario.shift: permutation}}"
 
@@ -123,12 +125,16 @@ def add_tuned(
         draw: returns those of the combinations that are candidates.
 
     Raises:
-        ConfigError: a key is no config key, a list is empty, or two values or candidates are called the same.
+        ConfigError: a key is no config key, a list is empty, two values or candidates are called the same, or there are
+            too many combinations.
     """
     made = list(axis.values)
     for name, keys in tuned.items():
         at: Keys = ("tune", axis.name, name)
         tried = [_tried(document, (*at, key), key, value) for key, value in keys.items()]
+        if (count := math.prod(map(len, tried))) > MOST_COMBINATIONS:
+            words = f"found {count} combinations, allowed: at most {MOST_COMBINATIONS}; make the lists shorter"
+            raise document.error(at, words)
         last = [among[0].keys[-1] for among in tried if len(among) > 1]
         candidates = []
         for settings in product(*tried):

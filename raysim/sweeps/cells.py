@@ -34,18 +34,25 @@ class Remark(BaseModel):
 class Cell:
     """One run of a sweep: its folder below the sweep's, its config, its name on every axis, and its settings.
 
-    A run that is not `decided` waits for trials. Until then its config has the first candidates. `chosen` are the
-    settings that trials decided, and `at_end` those of them at an end of their list. `remark` is the sweep's about it.
+    A run that is not `decided` `waits_for` the trials in these folders. Until then its config has the first candidates.
+    `chosen` are the settings that trials decided, and `at_end` those of them at an end of their list. `remark` is the
+    sweep's about it. A `trial` decides such settings.
     """
 
     folder: str
     config: Config
     labels: Mapping[str, str]
     settings: Mapping[str, object]
-    decided: bool = True
+    trial: bool = False
+    waits_for: Sequence[str] = ()
     chosen: str = ""
     at_end: str = ""
     remark: Remark | None = None
+
+    @property
+    def decided(self) -> bool:
+        """Whether its config is known."""
+        return not self.waits_for
 
 
 Search = Callable[[int, Callable[[int, int], Cell]], tuple[list[Cell], int | None]]
@@ -82,10 +89,11 @@ def expand_grid(
     search: Search,
 ) -> list[Cell]:
     """Return the trials of tuned values, then the runs; `rated` has the values of trials, by the seed's place."""
+    _refuse_too_many(title, combinations, rated[0])
     trials: list[Cell] = []
     runs: list[Cell] = []
     tuned: list[Cell] = []
-    chosen: dict[str, int | None] = {}
+    searched: dict[str, tuple[list[Cell], int | None]] = {}
     for values in combinations:
         if not any(value.candidates for value in values.values()):
             runs.append(_cell(title, base, values))
@@ -95,14 +103,14 @@ def expand_grid(
             for picked in product(*(value.candidates or [value] for value in values.values()))
         ]
         group = _folder({**values, **rated[0]})
-        if group not in chosen:
+        if group not in searched:
 
             def make(place: int, seed: int, candidates: Sequence[Mapping[str, AxisValue]] = candidates) -> Cell:
-                return _cell(title, base, {**candidates[place], **rated[seed]})
+                return replace(_cell(title, base, {**candidates[place], **rated[seed]}), trial=True)
 
-            tried, chosen[group] = search(len(candidates), make)
-            trials += tried
-        tuned.append(_tuned(title, base, values, candidates, chosen[group]))
+            searched[group] = search(len(candidates), make)
+            trials += searched[group][0]
+        tuned.append(_tuned(title, base, values, candidates, *searched[group]))
     _refuse_twins(title, [*trials, *runs])
     return [*trials, *runs, *tuned]
 
@@ -112,6 +120,7 @@ def _tuned(
     base: Document,
     values: Mapping[str, AxisValue],
     candidates: Sequence[Mapping[str, AxisValue]],
+    trials: Sequence[Cell],
     best: int | None,
 ) -> Cell:
     """Return a run with the best candidate. Its folder and its names do not depend on the candidate."""
@@ -119,9 +128,23 @@ def _tuned(
     named = {name: replace(one, folder=values[name].folder, label=values[name].label) for name, one in picked.items()}
     cell = _cell(title, base, named)
     if best is None:
-        return replace(cell, decided=False)
+        return replace(cell, waits_for=[trial.folder for trial in trials])
     chosen = ", ".join(value.tried for value in picked.values() if value.tried)
     return replace(cell, chosen=chosen, at_end=", ".join(value.at_end for value in picked.values() if value.at_end))
+
+
+def _refuse_too_many(
+    title: str, combinations: Sequence[Mapping[str, AxisValue]], rated: Mapping[str, AxisValue]
+) -> None:
+    """Refuse a sweep that would take minutes to check. Finalists' further trials do not count."""
+    candidates = {
+        _folder({**values, **rated}): math.prod(len(value.candidates) or 1 for value in values.values())
+        for values in combinations
+    }
+    trials = sum(count for count in candidates.values() if count > 1)
+    if trials + len(combinations) > MOST_RUNS:
+        found = f"found {len(combinations)} runs and {trials} trials"
+        raise ConfigError(f"{title}: {found}, allowed: at most {MOST_RUNS} together; search.trials limits trials")
 
 
 def _refuse_twins(title: str, cells: Sequence[Cell]) -> None:
@@ -146,8 +169,8 @@ def _cell(title: str, base: Document, values: Mapping[str, AxisValue]) -> Cell:
     document = Document(base.file, copy.deepcopy(base.values), dict(base.origins))
     settings: dict[str, Any] = {}
     try:
-        if folder == SWEEP_FILE:
-            raise ConfigError(f"{title}: a run's folder would be {SWEEP_FILE}, allowed: another name")
+        if folder.partition("/")[0] == SWEEP_FILE:
+            raise ConfigError(f"{title}: a run's folder would be {folder}, allowed: another name than {SWEEP_FILE}")
         for keys, set_to, origin in (setting for value in values.values() for setting in value.settings):
             document.put(keys, copy.deepcopy(set_to), origin)
             settings[dotted(keys)] = set_to

@@ -1,11 +1,11 @@
 """A sweep's directory: the progress of each run below it, and sweep.yaml, which has the runs' names for reports."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,7 +16,8 @@ from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.evaluation.metrics import SEEN, describe_mean, metric_of
 from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.cells import SWEEP_FILE, Cell, Remark
-from raysim.sweeps.grid import expand_sweep
+from raysim.sweeps.grid import read_sweep
+from raysim.sweeps.search import Rate
 from raysim.system.errors import ConfigError
 from raysim.system.files import is_partial, write_whole
 
@@ -40,10 +41,13 @@ class SweepLabels(BaseModel):
     remarks: Mapping[str, Remark] = {}
 
 
-RunProgress = Literal["new", "done", "interrupted", "failed", "unfinished", "undecided"]
-"""Undecided is a run that waits for the trials of its candidates."""
+RunProgress = Literal["new", "done", "interrupted", "failed", "unfinished", "diverged", "undecided", "outdated"]
+"""Undecided is a run that waits for the trials of its candidates, outdated one with another candidate than the best."""
 
-RunEnd = Literal["done", "failed", "interrupted", "not started"]
+RunEnd = Literal["done", "failed", "interrupted", "diverged", "not started"]
+"""Diverged is a trial; any other run that diverges has failed."""
+
+DIVERGED = "diverged"  # an empty file in a trial's directory, since a summary does not say why a run failed
 
 INSTEAD = "allowed: another --out, or this directory moved out of the way"
 
@@ -74,24 +78,34 @@ class RunOutcome:
 class SweepPlan:
     """The runs of a sweep, all valid, and the progress of each in the sweep's directory.
 
-    `renew` plans it again, after trials are done: then the runs that depend on them are known.
+    `renew` plans it again, after trials are done: then the runs that depend on them are known. It receives the folders
+    of the trials that have failed since, which are not waited for. It reads no config again.
     """
 
     name: str
     out: Path
     runs: Sequence[tuple[Cell, RunProgress]]
-    renew: Callable[[], "SweepPlan"]
+    renew: Callable[[Collection[str]], "SweepPlan"]
 
     @property
     def to_do(self) -> list[Cell]:
         """The runs that can be carried out and are not done."""
-        return [cell for cell, progress in self.runs if progress not in ("done", "undecided")]
+        return [cell for cell, progress in self.runs if progress in ("new", "interrupted", "failed", "unfinished")]
 
     def outcomes(self) -> dict[str, RunOutcome]:
         """Return, by folder, the outcome of each run before the sweep continues."""
-        found = {cell.folder: RunOutcome(cell, self.out / cell.folder, "not started") for cell, _ in self.runs}
-        for folder in (cell.folder for cell, progress in self.runs if progress == "done"):
-            found[folder] = replace(found[folder], status="done", result=load_result(self.out / folder))
+        found: dict[str, RunOutcome] = {}
+        for cell, progress in self.runs:
+            place = self.out / cell.folder
+            if progress in ("done", "diverged"):
+                found[cell.folder] = RunOutcome(cell, place, progress, load_result(place))
+            elif progress == "outdated":
+                words = f"trials have chosen {cell.chosen}, and a run with other values is there: "
+                words += f"{_difference(cell, place)}; remove this directory and repeat the sweep"
+                found[cell.folder] = RunOutcome(cell, place, "failed", problem=words)
+            else:
+                words = "" if cell.decided else "waits for its trials"
+                found[cell.folder] = RunOutcome(cell, place, "not started", problem=words)
         return found
 
 
@@ -105,38 +119,38 @@ def plan_sweep(
     Raises:
         ConfigError: something is wrong.
     """
+    name, expand = read_sweep(source, overrides)
+    return _plan(name, Path("runs", name) if out is None else Path(out), expand)
+
+
+def _plan(name: str, out: Path, expand: Callable[[Rate], list[Cell]], failed: Collection[str] = ()) -> SweepPlan:
     progress: dict[Cell, RunProgress] = {}
 
-    def rate(name: str, trial: Cell) -> float | None:
-        progress[trial] = find_progress(trial, _directory(name, out))
-        return rate_trial(_directory(name, out) / trial.folder, progress[trial])
+    def rate(trial: Cell) -> float | None:
+        progress[trial] = find_progress(trial, out)
+        return -math.inf if trial.folder in failed else rate_trial(out / trial.folder, progress[trial])
 
-    name, cells = expand_sweep(source, overrides, rate)
-    directory = _directory(name, out)
-    for cell in cells:
-        if cell not in progress:
-            progress[cell] = find_progress(cell, directory) if cell.decided else "undecided"
-    renew = partial(plan_sweep, source, overrides, out)
-    return SweepPlan(name, directory, [(cell, progress[cell]) for cell in cells], renew)
-
-
-def _directory(name: str, out: str | Path | None) -> Path:
-    return Path("runs", name) if out is None else Path(out)
+    runs = [(cell, progress.get(cell) or find_progress(cell, out)) for cell in expand(rate)]
+    return SweepPlan(name, out, runs, partial(_plan, name, out, expand))
 
 
 def rate_trial(directory: Path, progress: RunProgress) -> float | None:
     """Return a trial's average accuracy by its first protocol, or minus its error if less is better.
 
-    One that failed, as where training diverges, has -inf; None if it is yet to be carried out.
+    One that diverged or was stopped before its last task has -inf; None if it is yet to be carried out.
     """
     if progress != "done":
-        return -math.inf if progress == "failed" else None
-    found = next(iter(load_result(directory).evaluation.values()))
-    return metric_of(found).better([found["average_accuracy"] or 0.0])[0]
+        return -math.inf if progress == "diverged" else None
+    result = load_result(directory)
+    found = next(iter(result.evaluation.values()))
+    average = found["average_accuracy"]
+    if average is None or (result.stopped_by is not None and len(found["accuracy"]) < result.tasks):
+        return -math.inf
+    return metric_of(found).better([average])[0]
 
 
 def find_progress(cell: Cell, out: Path) -> RunProgress:
-    """Return the progress of a run of a sweep: new, done, or how it ended early.
+    """Return the progress of a run of a sweep: new, done, how it ended early, or why it cannot be carried out.
 
     Args:
         cell: the run.
@@ -152,19 +166,27 @@ def find_progress(cell: Cell, out: Path) -> RunProgress:
         if place != directory and any((place / name).is_file() for name in ("config.yaml", "rounds.jsonl")):
             raise ConfigError(f"{place}: this is a run's directory, and '{cell.folder}' would lie in it; {INSTEAD}")
     held = sorted(path for path in directory.iterdir() if not is_partial(path)) if directory.is_dir() else []
+    if held and directory / "config.yaml" not in held:
+        raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
+    if not cell.decided:
+        return "undecided"
     if not held:
         return "new"
-    if directory / "config.yaml" not in held:
-        raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
     ended = load_result(directory) if directory / "summary.json" in held else None
     status = "unfinished" if ended is None else ended.status
-    with only_named_by(cell.config):
-        unlike = describe_difference(load(directory / "config.yaml"), cell.config)
-    if unlike is not None:
+    if (unlike := _difference(cell, directory)) is not None:
+        if cell.chosen:  # by trials that are newer than the run
+            return "outdated"
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
-    if status == "done":
-        return "done"
-    return "failed" if status == "failed" else "interrupted" if status == "interrupted" else "unfinished"
+    if status == "failed" and directory / DIVERGED in held:
+        return "diverged"
+    return cast(RunProgress, status) if status in ("done", "failed", "interrupted") else "unfinished"
+
+
+def _difference(cell: Cell, directory: Path) -> str | None:
+    """Return the first key in which the config in a run's directory differs from the run's, or None."""
+    with only_named_by(cell.config):
+        return describe_difference(load(directory / "config.yaml"), cell.config)
 
 
 def read_labels(out: str | Path) -> SweepLabels:
@@ -192,7 +214,8 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
     kept = {folder: names for folder, names in before.runs.items() if folder not in here and (out / folder).is_dir()}
     # reports have the order of this file, which a part of the grid leaves as it was
     earlier = {folder: here.get(folder) or kept[folder] for folder in before.runs if folder in here or folder in kept}
-    chosen = {folder: text for folder, text in before.chosen.items() if folder in kept}
+    undecided = {cell.folder for cell in cells if not cell.decided}  # and perhaps done with an earlier choice
+    chosen = {folder: text for folder, text in before.chosen.items() if folder in kept or folder in undecided}
     chosen |= {cell.folder: cell.chosen for cell in cells if cell.chosen}
     remarks = {folder: remark for folder, remark in before.remarks.items() if folder in kept}
     remarks |= {cell.folder: cell.remark for cell in cells if cell.remark is not None}

@@ -24,7 +24,8 @@ from raysim.system.custom_code import digest_own_code
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
 WIDE = 100  # columns of a terminal in which a run's task has room
-STATES = ("failed", "interrupted", "running", "done", "waiting")  # in order of precedence if there is no room for all
+# in order of precedence if there is no room for all
+STATES = ("failed", "interrupted", "diverged", "running", "done", "waiting")
 
 
 class SweepDisplay(Display):
@@ -85,10 +86,10 @@ class SweepTable(SweepDisplay):
         self._rows: dict[str, _Row] = {}
         self._began = time.monotonic()
         for outcome in plan.outcomes().values():
-            if outcome.status == "done":
-                self.end(outcome)
-            else:
+            if outcome.status == "not started":
                 self._rows[outcome.cell.folder] = _Row("waiting")
+            else:
+                self.end(outcome)
         self._before = sum(row.done for row in self._rows.values())
 
     def begin(self, cell: Cell) -> None:

@@ -18,7 +18,7 @@ from raysim.config.schema import FolderName
 from raysim.config.yaml_text import read_yaml
 from raysim.sweeps.axes import Axis, AxisValue, KeySetting, add_tuned, narrow_axis, read_axis, read_setting
 from raysim.sweeps.cells import SPLIT_KEY, Cell, Remark, combine_values, expand_grid
-from raysim.sweeps.search import SearchBudget
+from raysim.sweeps.search import Rate, SearchBudget
 from raysim.system.errors import ConfigError
 
 OWN_KEYS = ("grid", "tune", "search")  # of a sweep's file, which KEY=VALUE may change; the config has none of these
@@ -92,6 +92,18 @@ def expand_sweep(
     Raises:
         ConfigError: the file, an override or a run's config is wrong, two runs are the same, or there are too many.
     """
+    name, expand = read_sweep(source, overrides)
+    return name, expand(partial(rate, name))
+
+
+def read_sweep(
+    source: str | Path | Mapping[str, object], overrides: Sequence[str] | Mapping[str, object]
+) -> tuple[str, Callable[[Rate], list[Cell]]]:
+    """Read a sweep and its base, and return its name and a function from trials' ratings to its runs.
+
+    The function reads no file, so that the sweep remains the same if a file is edited while runs are in progress. The
+    arguments, the runs and the errors are those of `expand_sweep`.
+    """
     document = open_document(source)
     if "dataset" in document.values and not {"base", "grid"} & document.values.keys():
         words = f"found a run's config, allowed: a sweep; did you mean `raysim run {document.file or 'CONFIG'}`?"
@@ -104,6 +116,8 @@ def expand_sweep(
         file = SweepFile.model_validate(document.values)
     except ValidationError as error:
         raise first_mistake(explain_errors(SweepFile, document.values, error), document) from None
+    if mistakes := [mistake.below(("search",)) for mistake in file.search.contradictions()]:
+        raise first_mistake(mistakes, document)
     base = _base(document, file)
     fixed = [read_setting(document, ("set", key), key, value) for key, value in file.set.items()]
     for setting in fixed:
@@ -132,9 +146,12 @@ def expand_sweep(
             base.put(given.keys, value, given)
     title = document.file or file.name
     combinations = combine_values(title, list(axes.values()), skipped)
-    search = partial(file.search.find_best, rate=partial(rate, file.name))
-    cells = expand_grid(title, base, combinations, trials, search)
-    return file.name, [_add_remark(cell, remarks) for cell in cells]
+
+    def expand(rate: Rate) -> list[Cell]:
+        search = partial(file.search.find_best, rate=rate)
+        return [_add_remark(cell, remarks) for cell in expand_grid(title, base, combinations, trials, search)]
+
+    return file.name, expand
 
 
 def _base(document: Document, file: SweepFile) -> Document:

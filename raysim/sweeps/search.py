@@ -7,9 +7,10 @@ combinations is tried with one seed. The best few are tried again with more seed
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from raysim.config.block import Block, Count
+from raysim.config.document import Mistake
 from raysim.sweeps.axes import AxisValue
 from raysim.sweeps.cells import Cell
 
@@ -28,6 +29,12 @@ class SearchBudget(Block):
 
     seeds: Count = 1
     """The seeds of the finalists' trials: the first ones of the axis seed. All other candidates have the first one."""
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield a mistake where there are finalists without further seeds, or seeds that no finalist has."""
+        if (self.finalists > 1) != (self.seeds > 1):
+            found = f"found {self.finalists} with {self.seeds} seed{'s' * (self.seeds > 1)}"
+            yield Mistake(("finalists",), f"{found}, allowed: at least 2 of finalists and of seeds, or 1 of both")
 
     def draw(self, candidates: Sequence[AxisValue]) -> Sequence[AxisValue]:
         """Return the candidates that are tried, in their order.
@@ -52,7 +59,8 @@ class SearchBudget(Block):
         """Return the trials that are known so far, and the place of the best candidate if they are all done.
 
         The best has the highest mean rating over its seeds, and is the first of equal ones. A candidate with a trial
-        that failed is out. A single candidate needs no trial.
+        that failed is out. If all finalists are out, the next best candidates are finalists. A single candidate needs
+        no trial.
 
         Args:
             count: the number of candidates.
@@ -66,13 +74,16 @@ class SearchBudget(Block):
         means = _average(ratings)
         if means is None:
             return trials, None
-        finalists = sorted(means, key=lambda place: -means[place])[: self.finalists]
-        for place in finalists:
-            again = [make(place, seed) for seed in range(1, self.seeds)]
-            trials += again
-            ratings[place] += map(rate, again)
-        final = _average({place: ratings[place] for place in finalists})
-        return trials, max(final, key=lambda place: final[place], default=None) if final else None
+        left = sorted(means, key=lambda place: -means[place])
+        final: dict[int, float] | None = {}
+        while left and final == {}:
+            finalists, left = left[: self.finalists], left[self.finalists :]
+            for place in finalists:
+                again = [make(place, seed) for seed in range(1, self.seeds)]
+                trials += again
+                ratings[place] += map(rate, again)
+            final = _average({place: ratings[place] for place in finalists})
+        return trials, max(final, key=final.__getitem__) if final else None
 
 
 def _items(candidate: AxisValue) -> list[tuple[object, str]]:

@@ -20,10 +20,10 @@ from raysim.launch.recovery import Attempt
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.result import Result
 from raysim.sweeps.cells import Cell
-from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
+from raysim.sweeps.directory import DIVERGED, RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
 from raysim.sweeps.display import CellDisplay, SweepDisplay, open_sweep_display
 from raysim.system.capacity import Capacity, this_machine
-from raysim.system.errors import ConfigError, Lost, NotWritten, RunError, convert_to_run_error
+from raysim.system.errors import ConfigError, Diverged, Lost, NotWritten, RunError, convert_to_run_error
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
@@ -32,6 +32,8 @@ from raysim.system.seeding import torch_untouched
 
 if TYPE_CHECKING:
     from raysim.actors.session import Session
+
+LOST: Sequence[RunEnd] = ("failed", "diverged")  # ends of a trial with which its candidate is out
 
 
 def sweep(
@@ -47,7 +49,8 @@ def sweep(
     """Run a grid of runs, and return their results in the order of the grid.
 
     Runs that are already done are not run again. Every run is carried out in one process, several at a time on Ray; its
-    bits are those of `raysim.run`. After an interrupt, runs that were not started are missing from the list.
+    bits are those of `raysim.run`. After an interrupt, runs that were not started are missing from the list. If rows
+    are tuned, the results of their trials come first. Of these, one that diverged has the status failed.
 
     Args:
         config: a sweep's YAML file, or a mapping like it.
@@ -61,7 +64,7 @@ def sweep(
     Raises:
         ConfigError: the file, a run's config or the resources are wrong, or the directory holds something else; nothing
             was started.
-        RunError: runs failed; all others were carried out.
+        RunError: runs failed, other than by a trial's divergence; all others were carried out.
     """
     plan = plan_sweep(config, overrides, out)
     with open_sweep_display(plan, quiet=not progress) if display is None else nullcontext(display) as shown:
@@ -89,22 +92,30 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
         _place(plan, local, jobs, display, runs.lose) as place,
         lock_directory(plan.out, "sweep"),
     ):
-        register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
+        plan = plan.renew(())  # another sweep may have ended in the meantime
+        _register(plan)
         log = nullcontext() if local or display.log is None else divert_errors(plan.out / display.log)
         with log:
             runs.carry_out(plan.to_do, place)
             while any(progress == "undecided" for _, progress in plan.runs):
-                plan = plan.renew()
-                register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
+                plan = plan.renew([folder for folder, one in runs.outcomes.items() if one.status in LOST])
+                _register(plan)
                 further = [cell for cell in plan.to_do if cell.folder not in runs.outcomes]
                 if not further or runs.stopping:
                     break
                 runs.carry_out(further, place)
     outcomes = {**plan.outcomes(), **runs.outcomes}
-    if not runs.stopping:
-        for cell in (cell for cell, progress in plan.runs if progress == "undecided"):
-            outcomes[cell.folder] = RunOutcome(cell, plan.out / cell.folder, "failed", problem="all its trials failed")
+    for cell, progress in plan.runs:
+        ends = {outcomes[folder].status for folder in cell.waits_for}
+        if progress == "undecided" and not ends & {"interrupted", "not started"}:
+            words = "all its candidates failed, diverged or were stopped early; give the row other values"
+            outcomes[cell.folder] = RunOutcome(cell, plan.out / cell.folder, "failed", problem=words)
     return list(outcomes.values())
+
+
+def _register(plan: SweepPlan) -> None:
+    """Write the plan's runs into sweep.yaml. The entry of an outdated run remains that of its own candidate."""
+    register_runs(plan.out, plan.name, [cell for cell, progress in plan.runs if progress != "outdated"])
 
 
 @dataclass(frozen=True)
@@ -206,6 +217,10 @@ class _Runs:
             raise
         except (ConfigError, RunError) as error:
             status, problem = "failed", str(error)
+            if cell.trial and isinstance(error, Diverged):
+                status = "diverged"
+                with suppress(OSError):  # without this file, the next sweep repeats the trial
+                    (self._out / cell.folder / DIVERGED).touch()
         except StopIteration:
             assert run.result is not None
             status, problem = cast(RunEnd, run.result.status), ""

@@ -1,4 +1,4 @@
-"""Sweeps of tests, carried out in this process without a display."""
+"""Sweeps of tests, carried out in this process without a display, and one with tuned rows."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +7,22 @@ from typing import Any
 from raysim.sweeps.directory import RunOutcome, plan_sweep
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+
+BASE = {
+    "name": "tiny",
+    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 200, "test": 20},
+    "scenario": {"kind": "class_incremental", "tasks": 1},
+    "clients": {"count": 2},
+    "model": {"name": "mlp", "hidden": [5]},
+    "training": {"rounds_per_task": 2, "batch_size": 4},
+    "logging": {"tensorboard": False},
+}
+
+
+def tuned(rows: dict[str, Any], **more: object) -> dict[str, Any]:
+    """A sweep of two seeds in which ER stands as it is and the rows are tuned."""
+    grid = {"seed": [3, 4], "methods": {"ER": {"er": {}}}}
+    return {"name": "try", "base": BASE, "grid": grid, "tune": {"methods": rows}, **more}
 
 
 def carried_out(source: Mapping[str, Any], out: Path, *overrides: str) -> list[RunOutcome]:

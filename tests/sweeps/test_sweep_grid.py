@@ -9,6 +9,7 @@ import pytest
 
 from raysim.config import load
 from raysim.config.comparison import describe_difference
+from raysim.sweeps import axes
 from raysim.sweeps import cells as made
 from raysim.sweeps.axes import name_value
 from raysim.sweeps.cells import Cell
@@ -144,7 +145,8 @@ REFUSED = {
     "grid: {methods: {FL: {}, fl: {er: {}}}}": ":3: grid.methods: 'FL' and 'fl' would have the same folder, fl",
     "grid: {methods: {'..': {}}}": "found the value '..', allowed: with a name of letters and digits",
     f"grid: {{methods: {{{'x' * 300}: {{}}}}}}": "at most 200 bytes long; give it one: {NAME: VALUE}",
-    "grid: {own: {sweep.yaml: {}}}": "a run's folder would be sweep.yaml, allowed: another name",
+    "grid: {own: {sweep.yaml: {}}}": "a run's folder would be sweep.yaml, allowed: another name than sweep.yaml",
+    "grid: {own: {sweep.yaml: {}}, seed: [0, 1]}": "a run's folder would be sweep.yaml/seed-0, allowed: another name",
     "grid: {seed: [0]}\nset: {training.batch_size: 0}": ":4: training.batch_size: found 0, allowed: a whole number",
     "grid: {seed: [0]}\nset: {trainin.batch_size: 1}": ":4: set.trainin.batch_size: unknown key 'trainin'; did you",
     "grid: {training..lr: [0]}": "grid.training..lr: found the key 'training..lr', allowed: a dotted key",
@@ -229,6 +231,27 @@ def test_too_many_runs_are_refused_at_once(cells_of: Cells, monkeypatch: pytest.
     monkeypatch.setattr(made, "MOST_RUNS", 5)
     with pytest.raises(ConfigError, match="grid: found 6 runs, allowed: at most 5"):
         cells_of({"seed": [0, 1], "clients.count": [2, 3, 4]})
+
+
+def test_trials_count_among_the_runs_once_for_all_seeds(grid: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs of FL, two of the tuned row, and three trials, which are those of both seeds: seven."""
+    row = {"Row": {"training.optimizer.lr": [0.1, 0.2, 0.3]}}
+    source = {**grid({"seed": [0, 1], "methods": {"FL": {}}}), "tune": {"methods": row}}
+    monkeypatch.setattr(made, "MOST_RUNS", 7)
+    assert len(expand_sweep(source, ())[1]) == 7
+    monkeypatch.setattr(made, "MOST_RUNS", 6)
+    with pytest.raises(ConfigError, match="try: found 4 runs and 3 trials, allowed: at most 6 together"):
+        expand_sweep(source, ())
+
+
+def test_too_many_combinations_are_refused_even_if_few_are_drawn(grid: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"Row": {"training.optimizer.lr": [0.1, 0.2, 0.3], "training.batch_size": [2, 3]}}
+    source = {**grid({"seed": [0]}), "tune": {"methods": row}, "search": {"trials": 2}}
+    monkeypatch.setattr(axes, "MOST_COMBINATIONS", 6)
+    assert len(expand_sweep(source, ())[1]) == 2 + 1
+    monkeypatch.setattr(axes, "MOST_COMBINATIONS", 5)
+    with pytest.raises(ConfigError, match=r"tune\.methods\.Row: found 6 combinations, allowed: at most 5; make"):
+        expand_sweep(source, ())
 
 
 def test_the_difference_of_two_configs_is_what_changes_results(cells_of: Cells) -> None:

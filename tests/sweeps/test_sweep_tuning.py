@@ -7,10 +7,9 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from carrying import carried_out, standings, statuses
+from carrying import BASE, carried_out, standings, statuses, tuned
 
 from raysim.cli import main
 from raysim.sweeps.cells import Cell, Remark
@@ -20,22 +19,7 @@ from raysim.system.errors import ConfigError
 
 Write = Callable[..., Path]
 
-BASE = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 200, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 1},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2, "batch_size": 4},
-    "logging": {"tensorboard": False},
-}
 RATES = {"training.optimizer.lr": [1e30, 1e-9, 0.3]}  # the first diverges, the second learns nothing
-
-
-def tuned(rows: dict[str, Any], **more: object) -> dict[str, Any]:
-    """A sweep of two seeds in which ER stands as it is and the rows are tuned."""
-    grid = {"seed": [3, 4], "methods": {"ER": {"er": {}}}}
-    return {"name": "try", "base": BASE, "grid": grid, "tune": {"methods": rows}, **more}
 
 
 def test_trials_have_one_seed_and_the_validation_split_and_runs_wait_for_them() -> None:
@@ -153,7 +137,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a tuned sweep that was carried out; one of its trials diverged."""
     out = tmp_path_factory.mktemp("tuned") / "out"
     ended = carried_out(tuned({"Rate": RATES}), out)
-    assert [outcome.cell.folder for outcome in ended if outcome.status == "failed"] == [
+    assert [outcome.cell.folder for outcome in ended if outcome.status != "done"] == [
         "validation/Rate, lr=1.0e+30/seed-3"
     ]
     return out
@@ -228,9 +212,16 @@ def test_the_best_candidates_are_tried_again_with_further_seeds() -> None:
 def test_a_finalist_that_fails_with_another_seed_is_out_and_one_that_is_not_done_decides_nothing() -> None:
     failed = {**RATINGS, ("b", "4"): -math.inf}
     assert searched(failed, finalists=2, seeds=2)[1] == "mu=0.1"
-    assert searched({**failed, ("a", "4"): -math.inf}, finalists=2, seeds=2)[1] == ""
     missing = {key: rating for key, rating in RATINGS.items() if key != ("b", "4")}
     assert searched(missing, finalists=2, seeds=2) == (["a3", "b3", "c3", "a4", "b4"], "")
+
+
+def test_if_all_finalists_fail_the_next_candidates_are_finalists() -> None:
+    failed = {**RATINGS, ("a", "4"): -math.inf, ("b", "4"): -math.inf}
+    assert searched(failed, finalists=2, seeds=2) == (["a3", "b3", "c3", "a4", "b4", "c4"], "mu=2.0")
+    missing = {key: rating for key, rating in failed.items() if key != ("c", "4")}
+    assert searched(missing, finalists=2, seeds=2) == (["a3", "b3", "c3", "a4", "b4", "c4"], "")
+    assert searched({**failed, ("c", "4"): -math.inf}, finalists=2, seeds=2)[1] == ""
 
 
 def test_a_search_with_finalists_is_carried_out_to_its_end(tmp_path: Path) -> None:
@@ -257,10 +248,10 @@ def test_the_command_line_names_picks_at_the_ends_of_their_lists(
     assert "at the end of its list: P: lr=1.0e-09\n" in capsys.readouterr().out
 
 
-def test_where_all_trials_fail_the_runs_fail(tmp_path: Path) -> None:
+def test_where_all_candidates_are_out_the_runs_fail(tmp_path: Path) -> None:
     ended = carried_out(tuned({"Rate": {"training.optimizer.lr": [1e30, 1e29]}}), tmp_path, "methods=Rate", "seed=3")
-    assert statuses(ended) == ["failed"] * 3
-    assert ended[-1].problem == "all its trials failed"
+    assert statuses(ended) == ["diverged", "diverged", "failed"]
+    assert ended[-1].problem.startswith("all its candidates failed, diverged or were stopped early; give the row other")
     assert not (tmp_path / "Rate").exists()
 
 
@@ -290,7 +281,9 @@ REFUSED = {
     "tune: {methods: {P: {methods.fedprox.mu: [-1, 1]}}}": ":4: methods.fedprox.mu: found -1, allowed: a number >= 0 "
     "(in the run 'validation/P, mu=-1/seed-0')",
     "tune: {methods: {P: {training.batch_size: [2, 2]}}}": ":4: tune.methods.P: found 'P, batch_size=2' twice",
-    "search: {seeds: 2}": ":4: search.seeds: found 2, allowed: at most as many as the axis seed has, 1",
+    "search: {finalists: 2, seeds: 2}": ":4: search.seeds: found 2, allowed: at most as many as the axis seed has, 1",
+    "search: {finalists: 2}": ":4: search.finalists: found 2 with 1 seed, allowed: at least 2 of finalists and of seed",
+    "search: {seeds: 3}": ":4: search.finalists: found 1 with 3 seeds, allowed: at least 2 of finalists and of seeds",
     "search: {trials: 0}": ":4: search.trials: found 0, allowed: a whole number >= 1",
     "remarks: [{where: {sede: 1}, text: x}]": ":4: remarks.0.where.sede: found no axis of the grid, allowed: seed",
     "skip: [{sede: 1}]": ":4: skip.0.sede: found no axis of the grid, allowed: seed",

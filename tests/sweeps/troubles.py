@@ -1,4 +1,4 @@
-"""Methods for tests, named in YAML as `troubles:NAME`: one presses Ctrl-C, one makes a mistake."""
+"""Methods for tests, named in YAML as `troubles:NAME`: one presses Ctrl-C, one makes a mistake. And a callback."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from raysim.api import ClientHalf, Method
+from raysim.callbacks import Callback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +38,24 @@ class Broken(Method):
         def start(self, client: Any, message: Any) -> None:
             if client.round == 3:
                 raise KeyError("mine")
+
+
+class Hindering(Callback):
+    """Hinders the trials with a learning rate after a round: by a callback's stop, a stop file, or a full disk.
+
+    The disk is full as long as the working directory has a file `full`.
+    """
+
+    def __init__(self, *, rate: float, how: Literal["stop", "file", "full"], at: int = 1) -> None:
+        self.rate, self.how, self.at = rate, how, at
+
+    def on_round(self, run: Any, done: Any) -> None:
+        config = run.config
+        if (config.training.optimizer.lr, config.evaluation.split, done.round) != (self.rate, "validation", self.at):
+            return
+        if self.how == "stop":
+            run.stop("enough")
+        elif self.how == "file":
+            (run.directory / "stop").touch()
+        elif Path("full").exists():
+            raise OSError("no space left")
