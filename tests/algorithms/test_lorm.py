@@ -145,8 +145,8 @@ def test_grams_may_be_of_the_mean_of_tasks(watched, monkeypatch):
     """In task 2 the head's inputs are those of W0 + (D_1 + s B A) / 2. The model itself is as it was."""
     seen, real = [], lorm.gram_matrices
 
-    def spy(client, alphas, purpose):
-        found = real(client, alphas, purpose)
+    def spy(client, positions, alphas, purpose):
+        found = real(client, positions, alphas, purpose)
         seen.append((client.round, client.id, {name: one.clone().numpy() for name, one in found.items()}))
         return found
 
