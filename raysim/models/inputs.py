@@ -1,5 +1,7 @@
 """Model inputs: numbers in the model's dtype, or ids such as text tokens, which it looks up in a table."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -36,3 +38,16 @@ def expect_ids(model: str, shape: tuple[int, ...], vocabulary: int | None) -> tu
         kind = "ids" if vocabulary is not None else "numbers"
         raise ConfigError(f"model.name: found {kind} of shape {shape}, allowed for {model}: token ids (int64) [length]")
     return shape[0], vocabulary
+
+
+def require_images(model: str, shape: Sequence[int], least: int = 1, only: int | None = None) -> None:
+    """Check that samples are images [channels, height, width], with sides of at least or of exactly so many pixels.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if len(shape) == 3 and min(shape[1:]) >= least and (only is None or {*shape[1:]} == {only}):
+        return
+    size = f" of {only} x {only} pixels" if only else f" of at least {least} x {least} pixels" * (least > 1)
+    allowed = f"images [channels, height, width]{size}"
+    raise ConfigError(f"model.name: found samples of shape {tuple(shape)}, allowed for {model}: {allowed}")

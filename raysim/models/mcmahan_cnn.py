@@ -2,9 +2,12 @@
 
 from torch import nn
 
+from raysim.models.inputs import require_images
+
 
 def mcmahan_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """The FedAvg paper's CNN: 5x5 convolutions of 32 and 64, fc 512; 1,663,370 parameters on MNIST (McMahan, 2017)."""
+    require_images("mcmahan_cnn", shape, least=4)
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 32, 5, padding=2),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.models.inputs import require_images
 from raysim.models.stages import Stage, StagedNetwork
 
 
@@ -38,4 +39,5 @@ class MnistCnn(StagedNetwork):
 
 def mnist_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """The 21,840-parameter CNN with dropout for 28 x 28 images (Fed-A-GEM's code; Dai et al., 2024)."""
+    require_images("mnist_cnn", shape, only=28)
     return MnistCnn(shape[0], classes)

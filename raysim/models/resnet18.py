@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.models.inputs import require_images
 from raysim.models.stages import Stage, StagedNetwork
 
 
@@ -56,4 +57,5 @@ class ResNet18(StagedNetwork):
 
 def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:
     """ResNet-18 for small images: 3x3 stem, no pooling; 11,173,962 parameters on CIFAR-10 (He et al., CVPR 2016)."""
+    require_images("resnet18", shape)
     return ResNet18(shape[0], classes)

@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, doc
 from torch import Tensor, nn
 
-from raysim.system.errors import ConfigError
+from raysim.models.inputs import require_images
 
 FACTORS = (1, 2, 4, 8, 16, 32, 64, 64)  # channels of the 3x3 convolutions, in widths
 EARLY = 5  # convolutions before the 2x2 pooling of stride 1
@@ -55,6 +55,5 @@ def tiny_yolo(
     Raises:
         ConfigError: the samples are not images.
     """
-    if len(shape) != 3:
-        raise ConfigError(f"model.name: found samples of shape {shape}, allowed for tiny_yolo: images (C, H, W)")
+    require_images("tiny_yolo", shape)
     return TinyYolo(shape[0], classes, width, stride, batch_norm)

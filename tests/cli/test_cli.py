@@ -166,7 +166,10 @@ WRONG = {
         "nothing_here",
     ),
     "weights that are not there": (["run", "tiny.yaml", "model.weights=gone.pt"], "there is no file gone.pt"),
-    "a model that does not fit": (["run", "tiny.yaml", "model={name: mnist_cnn}"], "cannot take samples of shape (6,)"),
+    "a model that does not fit": (
+        ["run", "tiny.yaml", "model={name: mnist_cnn}"],
+        "of shape (6,), allowed for mnist_cnn",
+    ),
     "crops of what is no image": (
         ["run", "tiny.yaml", "--local", "dataset.augment=[crop]"],
         "dataset.augment: crop needs images (C, H, W), the samples have shape (6,)\n",

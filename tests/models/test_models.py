@@ -125,8 +125,16 @@ def test_a_file_for_other_classes_fits_but_for_the_head(built, tmp_path):
 
 
 def test_misfits_are_one_line(refused, tmp_path):
-    assert "mcmahan_cnn could not be built for samples of shape (6,)" in refused(name="mcmahan_cnn")
-    assert "mnist_cnn cannot take samples of shape (1, 8, 8)" in refused((1, 8, 8), name="mnist_cnn")
+    images = "images [channels, height, width]"
+    for name, size in (
+        ("mcmahan_cnn", " of at least 4 x 4 pixels"),
+        ("mnist_cnn", " of 28 x 28 pixels"),
+        ("resnet18", ""),
+    ):
+        words = f"model.name: found samples of shape (6,), allowed for {name}: {images}{size}"
+        assert refused(name=name) == words
+    assert "found samples of shape (1, 8, 8), allowed for mnist_cnn" in refused((1, 8, 8), name="mnist_cnn")
+    assert "found samples of shape (1, 3, 8), allowed for mcmahan_cnn" in refused((1, 3, 8), name="mcmahan_cnn")
     assert "returns (2, 5) for 2 samples, allowed: a tensor of (2, 4)" in refused(name="probes:wrong_output")
     assert "returns a tuple for 2 samples, allowed: a tensor of (2, 4)" in refused(name="probes:two_outputs")
     assert "probes:quits could not be built for samples of shape (6,): SystemExit: 3 (quits, " in refused(
