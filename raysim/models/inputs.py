@@ -41,7 +41,7 @@ def expect_ids(model: str, shape: tuple[int, ...], vocabulary: int | None) -> tu
 
 
 def require_images(model: str, shape: Sequence[int], least: int = 1, only: int | None = None) -> None:
-    """Check that samples are images [channels, height, width], with sides of at least or of exactly so many pixels.
+    """Check that samples are images [channels, height, width] with sides of `least` pixels or more, or of `only`.
 
     Raises:
         ConfigError: they are not.
