@@ -151,7 +151,7 @@ class ClientHalf(Half):
     def personalize(self, client: Client, weights: Weights) -> Weights:
         """Chained: return the client's personalized model. `weights` is the client's model after local training.
 
-        Called at the end of every phase if `evaluation.model` is local. The result may share memory with the half.
+        Called at the end of every phase if `evaluation.model` is local.
         """
         return weights
 

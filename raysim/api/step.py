@@ -18,7 +18,7 @@ class Step:
     number: int
     """The index of the step in its phase, from 0."""
     ends_epoch: bool
-    """Whether this is the last step of an epoch."""
+    """Whether this is the last step of an epoch, or of a phase that training.local_steps ends."""
     positions: Tensor
     """The positions (int64 [m], on the CPU) of the samples from the stream; empty if `batches` supplied the batch."""
     draws: Tensor | None

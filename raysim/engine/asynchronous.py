@@ -156,7 +156,7 @@ class AsynchronousUpdates(Stateful):
     def _mix(self, update: Update, mean: Delta) -> Delta:
         """Return the change of the server's model, given the mean delta of the clients that have arrived.
 
-        FedBuff, with weights n_i (see `_size`) and discounts s_i: rate * sum_i n_i s_i / sum_i n_i * mean. The given
+        FedBuff, with weights n_i (see `_weight`) and discounts s_i: rate * sum_i n_i s_i / sum_i n_i * mean. The given
         mean has the weights n_i s_i. With K uniform weights this is the paper's rate / K * sum_i s_i delta_i. (A method
         with the hook `samples` may change the n_i of the mean.)
 

@@ -176,6 +176,8 @@ def _check_replaced_loop(config: Config, methods: Mapping[str, Method]) -> None:
             ("precision", training.precision, "full"),
             ("keep_optimizer", training.keep_optimizer, False),
             ("local_steps", training.local_steps, None),
+            ("lr_scales", training.lr_scales, {}),
+            ("clip_norm", training.clip_norm, None),
         ):
             if value != default and not (key == "local_steps" and methods[owner].Client.local_steps):
                 raise ConfigError(

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from raysim.api.encoded import Encoded
+from raysim.system.errors import RunError
 from raysim.system.state import map_tensors
 
 WEIGHT_BITS = 62
@@ -161,7 +162,8 @@ class ExactSum:
     def mean(self) -> Tensor:
         """Return sum(weight * value) / sum(weight), float64."""
         if self.weight == 0:
-            raise ValueError("the mean of no values")
+            allowed = "allowed: one above 0, of a `samples` hook's positions or as Term.weight"
+            raise RunError(f"found weights of 0 for all clients of a mean, {allowed}")
         return self._value().div_(self.weight * 2.0**-WEIGHT_BITS)
 
     def total(self, count: int) -> Tensor:

@@ -175,7 +175,8 @@ class Exchange(Stateful):
         windows = {client: server.window(client) for client in clients}
         common = next(iter(windows.values()), 0)
         if self._rate[0] != server.round:
-            self._rate = server.round, learning_rate(self.config.training, server.progress)
+            with guard_globals("training.lr_decay", None, instead="the run's progress alone"):
+                self._rate = server.round, learning_rate(self.config.training, server.progress)
         return Order(
             op=op,
             clients=tuple(clients),
@@ -267,11 +268,9 @@ class Exchange(Stateful):
             except StopIteration:
                 return
             self._check_versions(half, hook, request.broadcasts)
-            to = request.to
-            receivers = sorted(clients if to == "cohort" else server.present if to == "everyone" else to)
-            if strange := {*receivers} - {*server.present}:
-                words = f"a request to client {min(strange)}, which is not there"
-                raise wrong_result(half, hook, words, "ids of clients with data now, out of server.present", "yielded")
+            named = {"cohort": clients, "everyone": server.present}
+            to = named.get(request.to, ()) if isinstance(request.to, str) else request.to
+            receivers = sorted(check_chosen(to, server.present, "Request.to", getattr(type(half), hook)))
             shares = server.shares_of(receivers)
             order = self.order(f"{half.name}.{request.op}", receivers, request.message, shares)
             reply = self.receive(self.begin(order, request.broadcasts))

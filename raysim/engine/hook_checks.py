@@ -149,6 +149,8 @@ def check_positions(half: ClientHalf, result: object, samples: int) -> Tensor:
         raise wrong_result(half, "samples", result, allowed)
     if len(result) and not 0 <= int(result.min()) <= int(result.max()) < samples:
         raise wrong_result(half, "samples", f"positions from {result.min()} to {result.max()}", allowed)
+    if len(result.unique()) < len(result):
+        raise wrong_result(half, "samples", "a position twice", f"{allowed}, each at most once")
     return result
 
 

@@ -154,7 +154,7 @@ class ClientHost:
                 self._calls(half, "start", client, order.message.get(half.name))
         else:
             client.receive_data(info.window)
-            client.begin_exchange(order.op.partition(".")[0], order.shares[client.id])
+            client.begin_exchange(order.op.partition(".")[0], info, order.shares[client.id])
 
     def evaluate(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> Scores:
         """Count the correct predictions of the broadcast model on parts of the test sets."""
@@ -227,7 +227,8 @@ class ClientHost:
         """Count the correct predictions of the loaded model on parts of the test sets."""
         if self._test is None:
             self._test = self.federation.source("test", self.model.device)
-        return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
+        with guard_globals("the model, the objective or the test samples, in an evaluation", None, instead="no draws"):
+            return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
 
     def _tell_task(self, stream: Stream, window: int) -> None:
         """Tell the model the task of a window, and select its head. Clients may not know it."""
@@ -262,20 +263,18 @@ class ClientHost:
         """Train the clients of a block, and add their updates and terms to the reply."""
         state = stack([weights for _, weights in self._begin_all(clients, order)])
         buffers = state.buffers.clone()
-        losses = block.train(clients, state, order.cohort_size)
+        block.train(clients, state, order.cohort_size)
         if self._sums_rows and len(order.clients) > 1:
             delta = Delta(state.parameters.sub_(self.broadcasts["model"].value.parameters), state.buffers - buffers)
             weights, where = zip(*((self._weight(c, order), self._where(c, order)) for c in clients), strict=True)
             reply.take_deltas([c.id for c in clients], delta, state.integers, weights, where, self._custom_code)
-            for client, loss in zip(clients, losses, strict=True):
-                client.record("loss", loss)
+            for client in clients:
                 reply.steps += client.steps
                 self._end(client, reply)
             return
-        for client, loss, start, *vectors in zip(clients, losses, buffers, *state.vectors, strict=True):
+        for client, start, *vectors in zip(clients, buffers, *state.vectors, strict=True):
             self.model.load(Weights(*vectors))
             client.go_on()
-            client.record("loss", loss)
             delta = Delta(self.model.parameters - client.received, self.model.buffers - start)
             self._end_phase(client, order, reply, delta)
 
@@ -309,7 +308,7 @@ class ClientHost:
         if weights is not None:
             for half in halves_with_hook(halves, "personalize"):
                 weights = self._calls(half, "personalize", client, weights)
-            client.personalized = weights.parameters, weights.buffers, weights.integers
+            client.personalized = tuple(vector.clone() for vector in weights.vectors)  # a half may change its tensors
             reply.watch(weights.parameters, f"{where}, in its personalized model")
         encoded, weight = self._encode(client, "update", delta.parameters), self._weight(client, order)
         integers = (self.model if self._sends_model else self.broadcasts["model"].value).integers
@@ -353,7 +352,8 @@ class ClientHost:
 
     def _end_exchange(self, client: HostedClient, order: Order, reply: Reply, op: Op) -> None:
         """Add a client's terms to the reply."""
-        self._take_terms(client, order, reply, [(op.half, op.terms)])
+        with client.rng_scope("encode"):
+            self._take_terms(client, order, reply, [(op.half, op.terms)])
         self._end(client, reply)
 
     def _end(self, client: HostedClient, reply: Reply) -> None:

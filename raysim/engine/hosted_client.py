@@ -21,7 +21,7 @@ from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system.device import to_device
-from raysim.system.seeding import Streams
+from raysim.system.seeding import Streams, guard_globals
 
 
 class HostedClient(Client):
@@ -78,12 +78,13 @@ class HostedClient(Client):
             for half in self.halves.values():
                 self.calls(half, "begin_task", self)
 
-    def begin_exchange(self, method: str, share: float) -> None:
+    def begin_exchange(self, method: str, info: RoundInfo, share: float) -> None:
         """Begin an exchange outside a phase. Its random generators do not depend on other methods' exchanges."""
         self.exchanges[method] = self.exchanges.get(method, 0) + 1
-        self.share = share
+        self.round, self.lr, self.share = info.round, info.lr, share
         self.forget(self.exchanges[method])
-        self._receive()
+        with self.rng_scope("receive"):
+            self._receive()
 
     def forget(self, exchange: int = 0) -> None:
         """Drop what belongs to one phase or exchange, such as recorded numbers. Called before and after each."""
@@ -163,7 +164,8 @@ class HostedClient(Client):
         self.arrived = self.stream.span(self.window, self.window + 1)
         if isinstance(self.data, CustomStream):
             remembered = [] if self.memory is None else [self.memory.entries().positions]
-            self.data.hold(torch.cat([self.arrived, *remembered]))
+            with guard_globals("scenario.boundaries.asynchronous.stream", None, instead="its arguments alone"):
+                self.data.hold(torch.cat([self.arrived, *remembered]))
 
     def _remember(
         self,

@@ -60,7 +60,8 @@ def train(
             loop.step(step)
     loop.end()
     client.steps = loop.number
-    client.record("loss", loop.total_loss / max(loop.samples, 1))
+    if loop.samples:
+        client.record("loss", loop.total_loss / loop.samples)
     return Delta(model.parameters - client.received, model.buffers - buffers)
 
 
@@ -70,9 +71,9 @@ def epochs(client: Client, taken: Callable[[], int]) -> Iterator[int | None]:
     if total is None:
         yield from repeat(None, client.local_epochs)
         return
-    while taken() < total:
-        yield total - taken()
-        if taken() == 0:  # the epoch has no batches: the loop would never reach `total`
+    while (before := taken()) < total:
+        yield total - before
+        if taken() == before:  # the epoch has no batches: the loop would never reach `total`
             return
 
 

@@ -242,9 +242,11 @@ class Simulation(Stateful):
     def _scores(self) -> Scores:
         """Return the scores of the current model, or of the personalized models. A version is tested only once."""
         local = self.config.evaluation.model == "local"
-        # Personalized models may change in any round. The server's model changes only with its version.
+        # Personalized models, and what a method evaluates, may change in any round. The server's model changes only
+        # with its version.
+        by_round = local or bool(self.exchange.halves_with("evaluated"))
         so_far = self._so_far if depends_on_tasks_so_far(self.model.module, self.federation) else None
-        now = (self.server.version, self.server.round if local else 0, so_far)
+        now = (self.server.version, self.server.round if by_round else 0, so_far)
         if self._tested is None or self._tested[0] != now:
             chunks = [replace(chunk, so_far=so_far) for chunk in self.chunks]
             if local:
@@ -259,7 +261,7 @@ class Simulation(Stateful):
         for half in self.exchange.halves_with("evaluated"):
             with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "evaluated"):
                 weights = check_weights(half, self.exchange.calls(half, "evaluated", self.server), self.model)
-            return Broadcast(EVALUATED, self.server.version, weights or self.server.model().value)
+            return Broadcast(EVALUATED, self.server.round, weights or self.server.model().value)
         return self.server.model()
 
     def _checkpoint(self) -> Checkpoint:

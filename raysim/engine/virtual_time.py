@@ -18,12 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config import Config
-from raysim.config.timing import AsynchronousSchedule, Hinge, LogNormal, NoDiscount, Pareto, Speeds, Staleness
+from raysim.config.timing import AsynchronousSchedule, Constant, Hinge, LogNormal, NoDiscount, Pareto, Speeds, Staleness
 from raysim.system import seeding
+
+SMALLEST_DISCOUNT = 2.0**-40
+"""With a smaller factor, all weights of a mean could round to 0."""
 
 
 def slowness(seed: int, client: int, speeds: Speeds) -> float:
     """Return this client's slowdown: its time divided by a typical client's time."""
+    if isinstance(speeds, Constant):
+        return 1.0
     draws = seeding.generator(seed, "speed", client)
     if isinstance(speeds, LogNormal):
         return math.exp(speeds.sigma * float(draws.standard_normal()))
@@ -97,12 +102,14 @@ class Update:
 
 
 def discount(staleness: int, how: Staleness) -> float:
-    """Return s(a), the factor of an update with staleness a (Xie et al., section 5.2)."""
+    """Return s(a), the factor of an update with staleness a (Xie et al., section 5.2), at least SMALLEST_DISCOUNT."""
     if isinstance(how, NoDiscount):
         return 1.0
     if isinstance(how, Hinge):
-        return 1.0 if staleness <= how.after else 1 / (how.slope * (staleness - how.after) + 1)
-    return float((1 + staleness) ** -how.power)
+        factor = 1.0 if staleness <= how.after else 1 / (how.slope * (staleness - how.after) + 1)
+    else:
+        factor = float((1 + staleness) ** -how.power)
+    return max(factor, SMALLEST_DISCOUNT)
 
 
 @dataclass(eq=False)

@@ -67,12 +67,12 @@ def fit(share: float, total: float) -> int:
     return int(total) * int(1 / share + 1e-9) + int(total % 1 / share + 1e-9)
 
 
-# --- The limits of this process's job, such as one of Slurm's or a container
-
-
 def turns(share: float, hosts: int) -> int:
     """Return how many hosts with this share of a CPU each may compute at a time; Ray counts ten-thousandths."""
     return math.ceil(round(share * hosts, 4))
+
+
+# --- The limits of this process's job, such as one of Slurm's or a container
 
 
 def job_memory() -> int | None:

@@ -1,7 +1,7 @@
 """Named random streams: every draw of a run comes from a stream that is identified by its name.
 
-A client's streams are named (seed, client, the client's count of local trainings, purpose). The server's streams are
-named (seed, server update, purpose), and the run's (seed, purpose). BLAKE2b hashes the name, so adding a client, a
+A client's streams are named (seed, client, its count of local trainings, exchanges since, purpose). The server's are
+named (seed, "server", round, purpose), and the run's (seed, purpose). BLAKE2b hashes the name, so adding a client, a
 method or an actor changes no other stream. No generator outlives a local training or a server update.
 """
 

@@ -162,4 +162,7 @@ def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
         return {key: map_tensors(change, part) for key, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{key: map_tensors(change, part) for key, part in vars(value).items()})
-    return type(value)(map_tensors(change, part) for part in value) if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    parts = [map_tensors(change, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple takes its parts

@@ -154,7 +154,7 @@ def test_what_a_client_sends_is_its_own_local_change_and_the_memory_step(c_flag_
     host = host_of(c_flag_config(training__local_epochs=2))
     client, half = host.clients[0], host.clients[0].halves["c_flag"]
     client.receive_data(0)
-    client.begin_exchange("c_flag", 0.5)
+    client.begin_exchange("c_flag", RoundInfo(1, 0, BETA), 0.5)
     half.gradients(client, None)
     client.begin_phase(RoundInfo(1, 0, BETA), 0.5)
     draws = np.random.default_rng(0)

@@ -214,6 +214,18 @@ def test_resuming_and_evaluating_again_give_the_same(resumed, tiny, tmp_path):
     assert found["average_accuracy"] == again.evaluation["class_il"]["average_accuracy"]
 
 
+def test_the_last_row_is_that_of_the_newest_means_though_no_client_took_part(tiny, simulate):
+    """A task's exemplars and means are newer than the model if its last round had no client."""
+    data = {"name": "synthetic", "classes": 4, "shape": [6], "train": 36, "test": 400}
+    more = {"dataset": data, "scenario": CLASSES, "methods": {"icarl": {}}, "participation": {"count": 1}, "seed": 2}
+    more |= {"clients": {"count": 3, "dropout": 0.6}, "training__rounds_per_task": 3, "training__optimizer__lr": 0.5}
+    often, rarely = simulate(tiny(**more, evaluation__every_rounds=1)), simulate(tiny(**more))
+    empty = [done for done in rarely.rounds if done.task_done and not done.cohort]
+    assert empty
+    for one, other in zip(often.rounds, rarely.rounds, strict=True):
+        assert other.evaluation is None or one.evaluation == other.evaluation
+
+
 def refusal(tiny, tmp_path, **overrides):
     more = {"logging__tensorboard": False, "methods": {"icarl": {}}, **overrides}
     with pytest.raises(ConfigError) as found:

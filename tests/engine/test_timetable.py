@@ -117,6 +117,12 @@ def test_the_discounts(how, wanted):
     assert [discount(age, how) for age in range(4)] == pytest.approx(wanted, rel=1e-15)
 
 
+@pytest.mark.parametrize("how", [Polynomial(power=100), Hinge(kind="hinge", slope=1e30, after=0)])
+def test_a_discount_leaves_a_weight_that_does_not_round_to_0(how):
+    """Weights are multiples of 2^-62, and shares may be a millionth: 2^-40 * 2^-20 = 2^-60."""
+    assert [discount(age, how) for age in (0, 3)] == [1, 2**-40]
+
+
 def test_slowness_has_its_distribution():
     """4000 clients. Log-normal: the logarithms have mean 0 and sd 0.5 (5 sigma: 5 * 0.5 / sqrt(4000) = 0.04). Pareto of
     shape 3: P(s > 2) = 1/8 (5 sigma: 5 sqrt(7/64 / 4000) = 0.026), and none below 1."""

@@ -1,21 +1,27 @@
 """One client's phase against softmax regression in NumPy (tests/softmax_oracle.py), float64."""
 
+from itertools import islice
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from costs import cost_of
+from probes import OwnSamples
 from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
 from raysim.api.server import Server
 from raysim.engine.compatibility import check_methods
-from raysim.engine.orders import RoundInfo
+from raysim.engine.hook_checks import check_positions
+from raysim.engine.local_training import epochs
+from raysim.engine.orders import Order, RoundInfo
 from raysim.engine.rates import learning_rate
 from raysim.engine.virtual_time import Clock
 from raysim.federation.availability import Progress
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, WrongResult
 
 
 def data_of(host, client, task=0):
@@ -158,10 +164,37 @@ def test_a_client_without_new_data_changes_nothing(host_of, tiny, quiet_torch):
     )
     host = host_of(config)
     absent = next(t for t in (0, 1) if host.federation.streams[0].size(t) == 0)
-    found, loss = phase(host, 0, absent)
-    assert np.abs(found).max() == 0
-    assert loss == 0
+    order = Order("train", (0,), None, {0: 1.0}, 1, RoundInfo(1, absent, 0.1))
+    reply = host.perform(order)
+    assert not reply.delta(host.model.dtype).parameters.any()
+    assert "loss" not in reply.means()  # 0 would look like a perfect one
     assert np.abs(phase(host, 0, 1 - absent)[0]).max() > 0
+
+
+def test_an_epoch_without_batches_ends_a_phase_of_steps():
+    """Three steps in the first epoch and none in the second: five are never reached."""
+    client = SimpleNamespace(shared=SimpleNamespace(training=SimpleNamespace(local_steps=5)))
+    taken, left = [0], []
+    for rest in islice(epochs(client, lambda: taken[0]), 4):
+        left.append(rest)
+        taken[0] += 3 if len(left) == 1 else 0
+    assert left == [5, 2]
+
+
+@pytest.mark.parametrize("more", [{"training__lr_scales": {"*.weight": 10.0}}, {"training__clip_norm": 0.1}])
+def test_keys_of_a_replaced_loop_are_refused(tiny, more):
+    config = tiny(methods={"probes:OwnTrain": {}}, **more)
+    with pytest.raises(
+        ConfigError, match=r"^training\.(lr_scales|clip_norm): found .*, which replaces the local loop: "
+    ):
+        check_methods(config)
+
+
+def test_a_position_comes_once_in_an_epoch():
+    half = OwnSamples.Client("samples", OwnSamples())
+    with pytest.raises(WrongResult, match=r"returned a position twice, allowed: positions in the client's stream"):
+        check_positions(half, torch.tensor([0, 3, 0]), 9)
+    assert check_positions(half, torch.tensor([3, 0]), 9).tolist() == [3, 0]
 
 
 @pytest.mark.parametrize("logits", ["all", "task", "seen"])

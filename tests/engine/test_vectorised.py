@@ -13,8 +13,9 @@ from raysim.api import ClientHalf, Delta, Method, Request, ServerHalf, Term
 from raysim.engine.compatibility import check_fit, make_methods
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum
+from raysim.engine.vectorised import support
 from raysim.engine.vectorised.layers import Layers, inner, key_of_step, uniform
-from raysim.engine.vectorised.support import advise, clients_together, hooks_of_one_client
+from raysim.engine.vectorised.support import advise, check_vectorised, clients_together, hooks_of_one_client
 from raysim.models.building import check_model
 from raysim.system.errors import ConfigError, RunError
 
@@ -374,6 +375,33 @@ def test_a_number_that_differs_between_clients_is_refused_where_a_hook_reads_it(
         simulate(config_of(tiny, 5, **keys, **arrivals))
     together = simulate(config_of(tiny, 2, **keys))
     assert simulate(config_of(tiny, 3, **keys), places=[[0, 4, 2], [1, 3]]).sha256 == together.sha256
+
+
+class Ending(Method):
+    """A batch that depends on whether the step ends an epoch, which differs between clients."""
+
+    class Client(ClientHalf):
+        vectorises: ClassVar = True
+
+        def batch(self, step):
+            step.x = 2 * step.x if step.ends_epoch else step.x
+
+
+def test_the_end_of_an_epoch_is_refused_where_a_hook_reads_it(tiny, simulate):
+    words = r"it reads whether the step ends an epoch, which differs from client to client"
+    with pytest.raises(RunError, match=words):
+        simulate(config_of(tiny, 2, methods={f"{__name__}:Ending": {}}))
+
+
+def test_the_batches_of_the_run_are_tried(tiny, monkeypatch):
+    """On a CPU, rows of a batched product may depend on the client's place from some number of rows on."""
+    tried = []
+    monkeypatch.setattr(
+        support, "_try", lambda model, x, rows, clients: tried.append(rows) or [torch.zeros(3)[[*clients]]]
+    )
+    config = config_of(tiny, 2, **{"training.batch_size": 25})
+    check_vectorised(config, check_model(config, (6,), 4))
+    assert {3, 7, 13, 25} == {*tried}
 
 
 @pytest.mark.parametrize("method", ["Punishing", "Mixing", "Choosing", "Asking"])

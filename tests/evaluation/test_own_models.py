@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from test_spread import RIGHT, ZERO, federation_of, rows
 
 import raysim
-from raysim.api import ClientHalf, Method, Weights
+from raysim.api import ClientHalf, Method, Request, ServerHalf, Weights
 from raysim.config import ConfigError
 from raysim.engine.host import ClientHost
 from raysim.estimate.memory import estimate_memory
@@ -209,6 +209,37 @@ class Named(Method):
             assert torch.equal(client.received[:-4], client.from_server("model").parameters[:-4])
             value = float("nan") if self.method.broken and client.id == 1 and client.round == 2 else client.id
             return Weights(torch.full_like(weights.parameters, value), weights.buffers, weights.integers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sharing(Method):
+    """The personalized model is a tensor of the half, which an exchange changes later."""
+
+    class Client(ClientHalf):
+        kept: torch.Tensor | None = None
+
+        def finish(self, client, delta):
+            self.kept = client.model.parameters.clone()
+            return delta, {}
+
+        def personalize(self, client, weights):
+            return Weights(self.kept, weights.buffers, weights.integers)
+
+        def shrink(self, client, message):
+            if self.kept is not None:
+                self.kept.mul_(-1.0)
+
+    class Server(ServerHalf):
+        def conclude(self, server):
+            yield Request("shrink")
+
+
+def test_a_personalized_model_is_that_of_the_phase(tiny, simulate, monkeypatch):
+    """It has the accuracies of local training, though the half changes its tensor after the phase."""
+    config = tiny(methods={"test_own_models:Sharing": {}}, **LOCAL)
+    shared = [done.evaluation for done in simulate(config).rounds]
+    monkeypatch.setattr(Sharing.Client, "shrink", lambda self, client, message: None)
+    assert shared == [done.evaluation for done in simulate(config).rounds]
 
 
 def test_a_method_says_what_is_received_and_what_is_its_own(tiny, simulate):

@@ -208,7 +208,7 @@ def test_an_exchange_has_streams_of_its_own(client):
     """The name's fourth part counts the exchanges since the last phase: 0 is the phase itself."""
     one = client()
     assert one.generator("x").random() == seeding.generator(0, 1, 1, 0, "x").random()
-    one.begin_exchange("x", 0.5)
+    one.begin_exchange("x", RoundInfo(1, 0, 0.1), 0.5)
     inside = one.generator("x").random()
     assert inside != seeding.generator(0, 1, 1, 0, "x").random()
     one.begin_phase(RoundInfo(2, 0, 0.1), 0.5)

@@ -16,7 +16,7 @@ from raysim.engine.hosted_client import HostedClient
 from raysim.engine.optimizer import make_optimizer
 from raysim.engine.vectorised.batches import Batches, Phase, fill
 from raysim.engine.vectorised.layers import key_of_step
-from raysim.engine.vectorised.one_client import Tensors, make_halves, stack_halves
+from raysim.engine.vectorised.one_client import Hidden, Tensors, make_halves, stack_halves
 from raysim.engine.vectorised.program import Passed, Program, Programs
 from raysim.models.flat import FlatModel, Weights
 from raysim.system.device import to_device
@@ -58,8 +58,8 @@ class ClientBlock:
         self.width = training.vectorise or 1  # the most clients of a block
         self._programs = Programs(graphs)
 
-    def train(self, clients: Sequence[HostedClient], state: Weights, cohort: int) -> list[float]:
-        """Train clients from their weights in `state`, [n, ...] each, which change in place. Return their mean losses.
+    def train(self, clients: Sequence[HostedClient], state: Weights, cohort: int) -> None:
+        """Train clients from their weights in `state`, [n, ...] each, which change in place, and record their losses.
 
         Every client has begun its phase. `cohort` is the number of clients of the round.
         """
@@ -87,7 +87,9 @@ class ClientBlock:
             ended = state.parameters[done]
             optimizer.step(state.parameters, gradient, clients[0].lr)
             state.parameters[done] = ended
-        return [loss / max(count, 1) for loss, count in zip(losses.tolist(), samples, strict=True)]
+        for client, loss, count in zip(clients, losses.tolist(), samples, strict=True):
+            if count:
+                client.record("loss", loss / count)
 
     def gradients(
         self,
@@ -228,4 +230,5 @@ def _keys(clients: Sequence[HostedClient], purpose: str) -> Tensor:
 
 def _step(client: HostedClient, phase: Phase, number: int, x: Tensor, y: Tensor) -> Step:
     """Return a client's step for hooks outside the program, which see neither its loss nor whether it ends an epoch."""
-    return Step(client, number, False, phase.positions[number], phase.draws[number], x, y)
+    ends: Any = Hidden("whether the step ends an epoch")
+    return Step(client, number, ends, phase.positions[number], phase.draws[number], x, y)

@@ -73,7 +73,7 @@ def _is_possible(config: Config, methods: Mapping[str, Method], model: FlatModel
         load(config, {"training.vectorise": FEWEST})
     except ConfigError:
         return False
-    return not hooks_of_one_client(methods) and _unfit(model) is None
+    return not hooks_of_one_client(methods) and _unfit(model, config.training.batch_size) is None
 
 
 def make_block(
@@ -87,12 +87,12 @@ def make_block(
 
 def check_vectorised(config: Config, model: FlatModel) -> None:
     """Try the model on samples of two clients. Raises ConfigError: it cannot compute for several clients at once."""
-    if config.training.vectorise is not None and (why := _unfit(model)):
+    if config.training.vectorise is not None and (why := _unfit(model, config.training.batch_size)):
         allowed = "allowed: layers that torch.vmap can run; or training.vectorise=null"
         raise ConfigError(f"training.vectorise: the model {config.model.name} {why}; {allowed}")
 
 
-def _unfit(model: FlatModel) -> str | None:
+def _unfit(model: FlatModel, batch: int) -> str | None:
     """Return why a model cannot compute for several clients at once, or None."""
     if is_task_aware(model.module):
         return "depends on the task, which differs between clients"
@@ -101,7 +101,7 @@ def _unfit(model: FlatModel) -> str | None:
     modes = [(layer, layer.training) for layer in model.module.modules()]
     try:
         model.module.train()
-        for rows in TRIED_ROWS if len(model.parameters) < LARGE else TRIED_ROWS[:1]:
+        for rows in {*TRIED_ROWS, batch} if len(model.parameters) < LARGE else TRIED_ROWS[:1]:
             found = zip(_try(model, x, rows, (2, 0)), _try(model, x, rows, (0, 1, 2)), strict=True)
             if not all(torch.equal(pair, three[[2, 0]]) for pair, three in found):
                 return ROUNDS
