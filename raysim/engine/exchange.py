@@ -59,7 +59,7 @@ class Traffic(Stateful):
             versions, sent = self._versions.setdefault(client, {}), list(message_sizes)
             for broadcast, method, size in broadcast_sizes:
                 if versions.get(broadcast.name) != broadcast.version:
-                    versions[broadcast.name] = broadcast.version
+                    versions[broadcast.name] = int(broadcast.version)  # NumPy's are in no checkpoint
                     sent.append((method, size))
             total = 0
             for method, size in sent:

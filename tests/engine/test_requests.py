@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.api import ClientHalf, Method, Request, RunError, ServerHalf, Term
+from raysim.api import Broadcast, ClientHalf, Method, Request, RunError, ServerHalf, Term
 from raysim.engine.events import Checkpoint
 from raysim.system.state import decode
 
@@ -32,13 +32,15 @@ class AsksSome(Method):
 
     class Server(ServerHalf):
         def prepare(self, server):
-            reply = yield Request("ask", to=TO[self.method.how]([server.present[0], server.present[-1]]))
+            sent = [Broadcast(self.name, np.int64(server.round), torch.zeros(1))]
+            to = TO[self.method.how]([server.present[0], server.present[-1]])
+            reply = yield Request("ask", to=to, broadcasts=sent)
             server.record("round", reply["known"][0])
             server.record("lr", reply["known"][1])
 
 
 def test_a_client_knows_the_round_and_the_rate_of_an_exchange(tiny, simulate):
-    """With the ids as a NumPy array, of which a checkpoint could be written and not be read."""
+    """With ids and a version of NumPy, of which a checkpoint could be written and not be read."""
     done = simulate(tiny(methods={f"{HERE}AsksSome": {}}, participation={"count": 1}, checkpoint__every_rounds=1))
     assert [one.records["round"] for one in done.rounds] == [1, 2, 3, 4]
     assert [one.records["lr"] for one in done.rounds] == pytest.approx([0.1] * 4)
