@@ -149,7 +149,7 @@ def test_in_task_1_adaptive_is_off(c_flag_config, simulate):
         ({"objective_weights": "h"}, {}, "set adaptive=off"),
         ({"objective_weights": "h", "adaptive": "off", "alpha": 0.1}, {}, "leave alpha out"),
         ({"beta_range": [0.5, 0.1]}, {}, "found beta_range"),
-        (OFF, {"training__clip_norm": 1.0}, "training.clip_norm=null"),
+        (OFF, {"training__clip_norm": 1.0}, "training.clip_norm: found 1.0, allowed with c_flag"),
         (OFF, {"training__optimizer": {"name": "adam"}}, "needs plain SGD"),
         (OFF, {"training__optimizer": {"momentum": 0.9}}, "needs plain SGD"),
         (OFF, {"training__optimizer": {"weight_decay": 0.1}}, "needs plain SGD"),

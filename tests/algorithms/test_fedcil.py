@@ -413,4 +413,6 @@ def test_what_does_not_suit_it_is_refused_before_anything_starts(tiny, tmp_path)
 
     assert "methods.fedcil: generates images, but the samples have the shape (6,)" in refusal()
     assert "methods.fedcil: found no head in model.name=probes:scaled" in refusal(model={"name": "probes:scaled"})
-    assert "methods.fedcil: needs updates that are linear" in refusal(**TINY, training__clip_norm=1.0)
+    assert "training.clip_norm: found 1.0, allowed with fedcil, which replaces the local loop" in refusal(
+        **TINY, training__clip_norm=1.0
+    )

@@ -189,7 +189,7 @@ SERVER: list[Case] = [
         "returned a plan that requests 'tell', allowed: the ops of the method's client half: name",
         "server, round 3",
     ),
-    ("conclude to", "yielded a request to client 7, which is not there, allowed: ids of clients", "server, round 3"),
+    ("conclude to", "returned [7], allowed: ids of different clients with data now", "server, round 3"),
 ]
 
 STREAMED = {"asynchronous": {"window": 5, "windows": 3, "rounds_per_window": 1}}
