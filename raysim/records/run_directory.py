@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -226,7 +227,9 @@ def claim_directory(directory: Path) -> None:
         if directory.exists() and not directory.is_dir():
             raise ConfigError(f"--out {directory}: this is a file, allowed: a new or empty directory")
         if directory.is_dir() and not all(map(is_partial, directory.iterdir())):
-            raise ConfigError(f"--out {directory}: this directory is not empty, allowed: a new or empty one")
+            resume = f"; to continue its run: raysim run --resume --out {quote(str(directory))}"
+            resume *= (directory / "config.yaml").is_file() and not (directory / "sweep.yaml").exists()
+            raise ConfigError(f"--out {directory}: this directory is not empty, allowed: a new or empty one{resume}")
         _try_to_make(directory)
     except (OSError, ValueError) as error:
         # Python's versions have several words for a null byte

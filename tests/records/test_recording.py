@@ -328,7 +328,11 @@ def test_a_directory_that_is_taken_is_refused_before_anything_is_written(config,
     with pytest.raises(ConfigError, match="this directory is not empty, allowed: a new or empty one") as found:
         raysim.run(config, out=tmp_path, local=True)
     assert "\n" not in str(found.value)
+    assert "--resume" not in str(found.value)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    (tmp_path / "config.yaml").write_text("of a run")
+    with pytest.raises(ConfigError, match=rf"a new or empty one; to continue its run: .*--resume --out {tmp_path}$"):
+        claim_directory(tmp_path)
     with pytest.raises(ConfigError, match="this is a file"):
         claim_directory(tmp_path / "mine.txt")
 
