@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config import Config
-from raysim.config.timing import AsynchronousSchedule, Constant, Hinge, LogNormal, NoDiscount, Pareto, Speeds, Staleness
+from raysim.config.timing import AsynchronousSchedule, Constant, Hinge, LogNormal, NoDiscount, Speeds, Staleness
 from raysim.system import seeding
 
 SMALLEST_DISCOUNT = 2.0**-40
@@ -32,9 +32,7 @@ def slowness(seed: int, client: int, speeds: Speeds) -> float:
     draws = seeding.generator(seed, "speed", client)
     if isinstance(speeds, LogNormal):
         return math.exp(speeds.sigma * float(draws.standard_normal()))
-    if isinstance(speeds, Pareto):
-        return 1 + float(draws.pareto(speeds.shape))  # NumPy's pareto is the Lomax distribution, which starts at 0
-    return 1.0
+    return 1 + float(draws.pareto(speeds.shape))  # NumPy's pareto is the Lomax distribution, which starts at 0
 
 
 def drops_out(seed: int, rate: float, client: int, occasion: int) -> bool:
