@@ -18,6 +18,8 @@ from raysim.system.errors import RunError
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts
 
+WHAT_CHANGES = {"code": "custom code", "data": "data"}
+
 
 class Execution:
     """A run in the driver, from its first event to its summary; `raysim run` has one, a sweep several at a time.
@@ -64,11 +66,10 @@ class Execution:
             RunError: the run failed, a callback did, or something could not be written.
         """
         with Recorder(self._config, self._federation, self._directory, began, footprint) as recorder:
-            if recorder.code_changed and recorder.saved is not None:
+            if recorder.changed and recorder.saved is not None:
+                what = " and the ".join(WHAT_CHANGES[name] for name in recorder.changed)
                 until = f"since round {recorder.saved.round}, from which it resumes"
-                show_warning(
-                    self._display, f"the custom code of the run has changed {until}; its results are of both versions"
-                )
+                show_warning(self._display, f"the {what} of the run changed {until}; its results are of both versions")
             audience = CallbackList(self._callbacks, recorder, self._federation.availability.rows)
             try:
                 # closing the events ends the actors before their cluster

@@ -49,7 +49,7 @@ class Recorded:
     """The contents of a run's directory at a checkpoint; every field is a key of the manifest's `recorded`.
 
     `files` are the growing files' sizes in bytes by name, `tally` the totals, `seconds` the time the run had taken.
-    `code` has the digest of its custom code, or several if the code has changed.
+    `code` and `data` have the digests of its custom code and its data, or several if these have changed.
     """
 
     files: Mapping[str, int]
@@ -57,6 +57,7 @@ class Recorded:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
     code: str | None = None
+    data: str | None = None
 
 
 @dataclass(frozen=True)

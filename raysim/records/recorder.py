@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +20,7 @@ from raysim.engine.vectorised.support import clients_together
 from raysim.federation.federation import Federation
 from raysim.federation.holdings import find_holdings
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
+from raysim.records.data_digest import digest_data
 from raysim.records.figures import timeline_image
 from raysim.records.notes import Note
 from raysim.records.result import Result, write_result
@@ -79,7 +81,7 @@ class Recorder:
         with ExitStack() as entered:
             entered.enter_context(lock_directory(directory, "run"))
             recorded = self._find_start(find_interruption(directory))
-            self.code_changed = self._note_code(recorded.code)
+            self.changed = self._note_digests({"code": recorded.code, "data": recorded.data}, federation)
             self._seconds_before = recorded.seconds  # taken by the processes before this one
             footprint.reach(recorded.peak_memory_bytes)
             self._open(recorded)
@@ -134,8 +136,9 @@ class Recorder:
             case Checkpoint():
                 self.footprint.add(event.peaks)
                 files = self._files.flush()
-                code, peak = self._versions.get("code"), self.footprint.peak_bytes
-                self.checkpoints.write(event, Recorded(files, self._totals, self._seconds(), peak, code))
+                code, data = self._versions.get("code"), self._versions.get("data")
+                recorded = Recorded(files, self._totals, self._seconds(), self.footprint.peak_bytes, code, data)
+                self.checkpoints.write(event, recorded)
             case Finished():
                 self.footprint.add(event.peaks)
                 self._interrupted = event.interrupted
@@ -187,12 +190,16 @@ class Recorder:
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._began
 
-    def _note_code(self, before: str | None) -> bool:
-        """Note the custom code in the versions, after that of a resumed run's rounds. Return whether it has changed."""
-        code = digest_own_code(names_for_actors(self.config))
-        changed = before is not None and before.rpartition(", then ")[2] != code
-        if code is not None:
-            self._versions["code"] = f"{before}, then {code}" if changed else before or code
+    def _note_digests(self, before: Mapping[str, str | None], federation: Federation) -> list[str]:
+        """Note the digests of custom code and data in the versions, after those of a resumed run's rounds.
+
+        Return which of them have changed.
+        """
+        now = {"code": digest_own_code(names_for_actors(self.config)), "data": digest_data(federation)}
+        changed = [name for name, known in before.items() if known and known.rpartition(", then ")[2] != now[name]]
+        for name, digest in now.items():
+            if digest is not None:
+                self._versions[name] = f"{before[name]}, then {digest}" if name in changed else before[name] or digest
         return changed
 
     def _find_start(self, lost_by: str | None) -> Recorded:

@@ -91,9 +91,9 @@ class Result:
     rounds_recomputed: int
     """The number of rounds that recoveries computed again."""
     versions: Mapping[str, str | None]
-    """The versions of Python, torch, Ray and raysim, and the git commit. `code` is a digest of custom modules.
+    """The versions of Python, torch, Ray and raysim, and the git commit. `code` and `data` are digests.
 
-    It is several digests if a resumed run has had other code."""
+    `code` is of custom modules, `data` of the samples. Each is several digests if a run resumed with others."""
     directory: Path = Path()
     """The run's directory."""
 

@@ -479,7 +479,7 @@ def test_a_run_that_resumes_with_other_custom_code_says_so(tmp_path: Path, monke
     outage = Outage(5)
     with pytest.raises(Power):
         raysim.run(None, out=out, local=True, resume=True, trust=True, display=outage)
-    assert "the custom code of the run has changed since round 2, from which it resumes; its results" in outage.said[0]
+    assert "the custom code of the run changed since round 2, from which it resumes; its results" in outage.said[0]
     (out / "summary.json").unlink()
     raysim.run(None, out=out, local=True, resume=True, trust=True)
     digests = summary(out)["versions"]["code"].split(", then ")

@@ -1,0 +1,27 @@
+"""A digest of a run's data, by which a resumed run and a report notice that files have changed."""
+
+import hashlib
+
+import numpy as np
+
+from raysim.federation.federation import Federation
+from raysim.system.capacity import GIB
+
+READ = GIB  # bytes of an array; of a larger one, equally spaced samples are read
+
+
+def digest_data(federation: Federation) -> str | None:
+    """Return the SHA-256 digest of the samples, targets, client ids and columns. None if features replace the samples.
+
+    Machines may compute different bits of features.
+    """
+    if federation.raw_shape:
+        return None
+    digest, others = hashlib.sha256(), federation.unlabelled
+    splits = [federation.dataset.train, federation.dataset.test]
+    for split in splits if others is None or others.split is None else [*splits, others.split]:
+        clients = () if split.clients is None else (split.clients,)
+        for array in (split.x, split.y, *clients, *(split.columns[name] for name in sorted(split.columns))):
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array[:: max(1, -(-array.nbytes // READ))]).view(np.uint8).data)
+    return digest.hexdigest()
