@@ -224,10 +224,8 @@ class Lander(Method):
 
         def announce(self, server: Server) -> tuple[tuple[tuple[int, ...], int], Sequence[Broadcast]]:
             """Send the old classes and how many were seen; broadcast the vectors, att, the old model and images."""
-            if self.embeddings is None:
-                self.embeddings = self._embed(server)
             broadcasts = [
-                Broadcast(f"{self.name}.embeddings", 0, self.embeddings),
+                Broadcast(f"{self.name}.embeddings", 0, self.vectors(server)),
                 Broadcast(f"{self.name}.projection", self.version, self.att(server).weights()),
             ]
             old: tuple[int, ...] = ()
@@ -256,25 +254,26 @@ class Lander(Method):
                 self.least, self.kept, self.version = inf, None, self.version + 1
             if server.round < server.progress.rounds:
                 self.task = server.task + 1
-                assert self.embeddings is not None
                 with server.rng_scope(self.name):
-                    images = AnchoredSynthesis(self.method, server, att, self.embeddings).images()
+                    images = AnchoredSynthesis(self.method, server, att, self.vectors(server)).images()
                 self.posted = (server.parameters, server.buffers, att.weights().parameters, images)
 
         def att(self, server: Server) -> FlatModel:
             """Return att, the linear layer from the head's inputs to vectors."""
-            assert self.embeddings is not None
-            inputs, outputs = server.network.widths[server.network.head[0]], self.embeddings.shape[1]
+            inputs, outputs = server.network.widths[server.network.head[0]], self.vectors(server).shape[1]
             dtype = server.parameters.dtype
             return server.make(f"{self.name}.projection", lambda: nn.Linear(inputs, outputs, dtype=dtype))
 
-        def _embed(self, server: Server) -> Tensor:
-            method, names = self.method, name_classes(server.class_names, server.classes)
-            if method.embeddings is None:
-                vectors = embed_names(names, method.dimension, method.scale)
-            else:
-                vectors = read_embeddings(method.embeddings, server.classes, names)
-            return vectors.to(server.parameters.dtype)
+        def vectors(self, server: Server) -> Tensor:
+            """Return the vectors of all classes, [classes, E]. They are made once."""
+            if self.embeddings is None:
+                method, names = self.method, name_classes(server.class_names, server.classes)
+                if method.embeddings is None:
+                    vectors = embed_names(names, method.dimension, method.scale)
+                else:
+                    vectors = read_embeddings(method.embeddings, server.classes, names)
+                self.embeddings = vectors.to(server.parameters.dtype)
+            return self.embeddings
 
 
 class AnchoredSynthesis:
