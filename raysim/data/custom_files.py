@@ -11,14 +11,17 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.config.error_text import nearest
-from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first, draw_for_testing, require_memory
+from raysim.data.dataset import Array, Dataset, Split, channels_first, draw_for_testing, require_memory
 from raysim.data.decoding import Labelled, decode_dataset, list_entries, list_images
+from raysim.data.paths import require_file, require_folder
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
+MOST_CHANNELS = 4  # of a photo: RGB and an alpha channel
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 CLIENTS = "client_train"  # optional
+TESTING = ("test", "val", "valid", "validation")  # the names of a folder of test images; the first one counts
 
 Files = Mapping[str, Sequence[Path]]  # by class, in order
 
@@ -42,22 +45,21 @@ def image_folder(
 ) -> Dataset:
     """Images in a folder per class (`path`, below the root), resized to `size` x `size`: PACS, Office-31, DomainNet.
 
-    If `path` has the folders train and test, they hold the classes and are the split. Otherwise `test_fraction` of
-    each class's images (rounded, at least one) is for testing. These are drawn from `seed` and the class's name, not
-    from the run's seed. A label is the index of its folder in sorted order. `classes` selects folders; the default is
-    all. Pillow's bilinear filter resizes the images without keeping proportions. They are stored as uint8, RGB or
-    `grey`.
+    If `path` has the folders train and test, they hold the classes and are the split. Without test, the folder val,
+    valid or validation takes its place. Otherwise `test_fraction` of each class's images (rounded, at least one) is for
+    testing. These are drawn from `seed` and the class's name, not from the run's seed. A label is the index of its
+    folder in sorted order. `classes` selects folders; the default is all. Pillow's bilinear filter resizes the images
+    without keeping proportions. They are stored as uint8, RGB or `grey`.
 
     Raises:
         ConfigError: a folder is missing or empty, an image cannot be read, or the images do not fit into memory.
     """
-    folder = root / Path(path).expanduser()
-    if not folder.is_dir():
-        raise MissingData(f"dataset.path: there is no folder {folder}; a relative path starts at dataset.root")
-    split_folders = [folder / "train", folder / "test"]
-    if all(part.is_dir() for part in split_folders):
-        train, test = (_files(part, classes) for part in split_folders)
-        _same_classes(split_folders[0], train, split_folders[1], test)
+    folder = require_folder(root / Path(path).expanduser())
+    training = folder / "train"
+    testing = next((folder / name for name in TESTING if (folder / name).is_dir()), None)
+    if testing is not None and training.is_dir():
+        train, test = (_files(part, classes) for part in (training, testing))
+        _same_classes(training, train, testing, test)
     else:
         train, test = _split(folder, _files(folder, classes), test_fraction, seed)
     return decode_dataset(_labeled(train), _labeled(test), len(train), tuple(train), size=size, grey=grey)
@@ -129,8 +131,7 @@ def npz(
 
 
 def _read_npz(file: Path) -> dict[str, Array]:
-    if not file.is_file():
-        raise MissingData(f"dataset.path: there is no file {file}; a relative path starts at dataset.root")
+    require_file("dataset.path", file)
     try:
         with file.open("rb") as stream:  # opened here, as np.load leaves a damaged file open
             archive = np.load(stream, allow_pickle=False)
@@ -157,6 +158,9 @@ def _samples(x: Array, what: str) -> Array:
         raise ConfigError(f"{what} is {x.dtype}; save it as uint8 (0..255), as floats, or [N, D] ids as whole numbers")
     if x.ndim not in (2, 3, 4):
         raise ConfigError(f"{what} has shape {x.shape}; save [N, H, W], [N, H, W, C] or [N, D]")
+    if x.ndim == 4 and x.shape[1] in (1, 3) and min(x.shape[2:]) > MOST_CHANNELS:
+        advice = f"save x.transpose(0, 2, 3, 1); or x.swapaxes(1, 2) if these are {x.shape[3]} channels"
+        raise ConfigError(f"{what} has shape {x.shape}, which looks like [N, C, H, W], allowed: [N, H, W, C]; {advice}")
     return channels_first(x if x.dtype == np.uint8 else x.astype(np.float32))
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, doc
 
-from raysim.data.dataset import Dataset, Split, channels_first
+from raysim.config.error_text import shorten, show
+from raysim.data.dataset import Dataset, MissingData, Split, channels_first
 from raysim.data.decoding import resize
 from raysim.system.importing import import_extra
 
@@ -27,10 +28,15 @@ def hugging_face(
     """Images of a Hugging Face dataset, resized to `size` x `size` (the extra hugging_face)."""
     datasets = import_extra("datasets", "hugging_face")
 
-    where = datasets.DownloadConfig(local_files_only=not download)
+    where, cache = datasets.DownloadConfig(local_files_only=not download), root / "hugging_face"
 
     def read(wanted: str, client: str | None) -> tuple[Split, Any]:
-        rows = datasets.load_dataset(path, split=wanted, cache_dir=str(root / "hugging_face"), download_config=where)
+        try:
+            rows = datasets.load_dataset(path, split=wanted, cache_dir=str(cache), download_config=where)
+        except OSError as error:  # also without a network
+            problem = f"found {show(path)}, which is not in {cache} and cannot be read ({shorten(str(error))})"
+            advice = "copy that folder from a machine with a network, or set dataset.path to a folder of the files"
+            raise MissingData(f"dataset.path: {problem}; {advice}") from error
         x = np.stack([np.asarray(resize(shown, size, grey)) for shown in rows[image]])
         ids = None if client is None else np.array(rows[client])
         return Split(channels_first(x), np.array(rows[label], dtype=np.int64), ids), rows.features[label]

@@ -14,6 +14,7 @@ from raysim.config.error_text import show
 from raysim.data.columns import as_column
 from raysim.data.dataset import Array, Dataset, Declared, MissingData
 from raysim.data.decoding import Labelled, decode_dataset, list_images
+from raysim.data.paths import RELATIVE, require_file
 from raysim.system.errors import ConfigError
 
 LINE = r"(\S.*)\s(\d{1,9})"  # a path, which may have spaces, and a label
@@ -110,8 +111,7 @@ def tiny_imagenet(
     folder = root / Path(path).expanduser()
     declared = Declared((3, size, size), train=100_000, test=10_000, classes=200)
     if not folder.is_dir():
-        where = "a relative path starts at dataset.root"
-        raise MissingData(f"dataset.path: there is no folder {folder}; {where}; unpack {TINY_IMAGENET}", declared)
+        raise MissingData(f"dataset.path: there is no folder {folder}; {RELATIVE}; unpack {TINY_IMAGENET}", declared)
     wnids = [fields[0] for _, fields in _read_table(folder / "wnids.txt")]
     labels = {wnid: label for label, wnid in enumerate(wnids)}
     train = [(image, labels[wnid]) for wnid in wnids for image in list_images(folder / "train" / wnid / "images")]
@@ -129,9 +129,7 @@ def tiny_imagenet(
 
 def _read_list(key: str, file: Path, folder: Path, first_label: int, further: Sequence[str]) -> _Listed:
     """Return the images in a list with their labels from 0, and the `further` fields of the lines."""
-    if not file.is_file():
-        raise MissingData(f"{key}: there is no file {file}; a relative path starts at dataset.root")
-    listed = _Listed(key, file, [], [], [])
+    listed = _Listed(key, require_file(key, file), [], [], [])
     pattern = re.compile(LINE + FIELD * len(further), re.ASCII)
     for number, line in _lines(file):
         match = pattern.fullmatch(line)
@@ -151,7 +149,7 @@ def _read_column(lists: Sequence[_Listed], place: int, name: str) -> tuple[Array
     """Return the training and the test images' values of a column, the further field at `place`."""
     where = [f"{listed.key}: {listed.file}, line {number}" for listed in lists for number in listed.numbers]
     fields = [fields[place] for listed in lists for fields in listed.fields]
-    values = as_column(fields, lambda index: f"{where[index]}, column {show(name)}")
+    values = as_column(fields, lambda index: f"{where[index]}, column {show(name)} (dataset.columns)")
     count = len(lists[0].images)
     return values[:count], values[count:]
 
@@ -187,7 +185,7 @@ def _require_images(images: Labelled, file: Path, declared: Declared) -> None:
     if absent:
         problem = f"{len(absent):,} of the {len(images):,} images in {file} are not there, the first {absent[0]}"
         contents = declared if len(absent) == len(images) else None
-        raise MissingData(f"dataset.path: {problem}; a relative path starts at dataset.root", contents)
+        raise MissingData(f"dataset.path: {problem}; {RELATIVE}", contents)
 
 
 def _name_folders(images: Labelled, classes: int) -> tuple[str, ...] | None:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from raysim.config.error_text import show
 from raysim.data.columns import as_column
-from raysim.data.dataset import Array, MissingData, draw_for_testing, require_memory
+from raysim.data.dataset import Array, draw_for_testing, require_memory
+from raysim.data.paths import require_file
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -76,7 +77,9 @@ def read_texts(
 
 def _read_column(rows: Sequence[_Row], place: int, name: str) -> Array:
     """Return a further column of the lines."""
-    return as_column([row.columns[place] for row in rows], lambda index: f"{rows[index].where}, key {show(name)}")
+    return as_column(
+        [row.columns[place] for row in rows], lambda index: f"{rows[index].where}, key {show(name)} (dataset.columns)"
+    )
 
 
 def _read(key: str, file: Path, text: str, label: str, split: str, columns: Sequence[str]) -> list[_Row]:
@@ -114,8 +117,7 @@ def _describe_value(row: Mapping[str, object], key: str) -> str:
 
 def _lines(key: str, file: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the number, from 1, and the bytes of each non-empty line."""
-    if not file.is_file():
-        raise MissingData(f"{key}: there is no file {file}; a relative path starts at dataset.root")
+    require_file(key, file)
     bytes_read, bytes_checked = 0, 0
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:

@@ -5,7 +5,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import numpy as np
 
 from raysim.config.error_text import nearest, show
 from raysim.data.columns import read_number
-from raysim.data.dataset import Array, MissingData, require_memory
+from raysim.data.dataset import Array, require_memory
+from raysim.data.paths import require_file
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
 
@@ -40,15 +41,19 @@ class Table:
 
     sources: Sequence[TableFile]
     columns: Mapping[str, Sequence[object]]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The config key that names a column, for errors."""
 
     def __len__(self) -> int:
         return sum(len(source.lines) for source in self.sources)
 
     def where(self, column: str, row: int) -> str:
         """Return the beginning of an error message about a value."""
+        named = f" ({self.keys[column]})" if column in self.keys else ""
         for source in self.sources:
             if row < len(source.lines):
-                return f"{source.key}: {source.file}, {source.counted} {source.lines[row]}, column {show(column)}"
+                place = f"{source.file}, {source.counted} {source.lines[row]}"
+                return f"{source.key}: {place}, column {show(column)}{named}"
             row -= len(source.lines)
         raise IndexError(row)
 
@@ -111,7 +116,7 @@ def read_csv(key: str, file: Path, delimiter: str) -> Table:
         ConfigError: the file cannot be read, its header names a column twice, or a line has more or fewer fields than
             the header.
     """
-    _require_file(key, file)
+    require_file(key, file)
     lines: list[int] = []
     seen: dict[str, str] = {}  # equal texts are stored once
     try:
@@ -120,11 +125,14 @@ def read_csv(key: str, file: Path, delimiter: str) -> Table:
         ) as stream:
             records = _records(f"{key}: {file}", csv.reader(stream, delimiter=delimiter, strict=True))
             names = [name.strip() for name in next(records, (1, []))[1]]
-            _check_header(f"{key}: {file}, line 1", names, f"a name for each column, separated by {show(delimiter)}")
+            allowed = f"a name for each column, separated by {show(delimiter)} (dataset.delimiter)"
+            _check_header(f"{key}: {file}, line 1", names, allowed)
+            if len(names) == 1:  # most likely the whole line
+                raise ConfigError(f"{key}: {file}, line 1: found one column, {show(names[0])}, allowed: {allowed}")
             columns: dict[str, list[str]] = {name: [] for name in names}
             for line, fields in records:
                 if len(fields) != len(names):
-                    allowed = f"{len(names)}, as the header has ({show(names)})"
+                    allowed = f"{len(names)}, as the header has ({show(names)}; dataset.delimiter is between fields)"
                     raise ConfigError(f"{key}: {file}, line {line}: found {len(fields)} fields, allowed: {allowed}")
                 for name, field in zip(names, fields, strict=True):
                     text = field.strip()
@@ -164,7 +172,7 @@ def read_parquet(key: str, file: Path) -> Table:
         ConfigError: pyarrow is not installed, the file cannot be read, or two columns have one name.
     """
     parquet = import_extra("pyarrow.parquet", "parquet")
-    _require_file(key, file)
+    require_file(key, file)
     try:
         contents = parquet.ParquetFile(file)
         cells = contents.metadata.num_rows * contents.metadata.num_columns
@@ -199,11 +207,6 @@ def _as_text(value: object) -> str:
     if _is_missing(value):
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _require_file(key: str, file: Path) -> None:
-    if not file.is_file():
-        raise MissingData(f"{key}: there is no file {file}; a relative path starts at dataset.root")
 
 
 def _check_header(where: str, names: Sequence[str], allowed: str) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +20,7 @@ from raysim.system.errors import ConfigError
 UNKNOWN = 0
 """The id of a category's value that no training row has."""
 
-ADVICE = "; dataset.missing=mean replaces missing ones, and dataset.categories and dataset.ignore name other columns"
+ADVICE = "; dataset.missing=mean replaces missing ones; dataset.categories, .time and .ignore name other columns"
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 
 Names = tuple[str, ...]
@@ -144,15 +144,19 @@ def make_table(tables: Sequence[Table], roles: Roles, test_fraction: float, seed
         ConfigError: a column is missing or has two roles, or a value does not suit its role; the message has the line.
             Also if a class has one row only, or is in the test rows only.
     """
-    table, named = join(tables), {name for _, name in roles.by_key()}
-    _check_roles(table, roles)
+    named = _check_roles(table := join(tables), roles)
+    table = replace(table, keys=named)
     numbers = [name for name in table.columns if name not in named]
     categories = [name for name in table.columns if name in roles.categories]
     if not numbers and not categories:
         raise ConfigError(
-            f"dataset.path: {table.sources[0].file} has no column that is an input, allowed: at least one"
+            f"dataset.path: {table.sources[0].file} has no column that is an input, allowed: at least one; name "
+            "fewer columns in dataset.ignore and dataset.columns"
         )
     labels = table.texts(roles.target) if roles.target_kind == "label" else None
+    if labels and "" in labels:
+        where = table.where(roles.target, labels.index(""))
+        raise ConfigError(f"{where}: found nothing, allowed: a label; remove rows without one")
     train, test = _split(table, labels, roles.target, test_fraction, seed)
     y, names = _number_labels(table, labels, roles.target, train) if labels else (_targets(table, roles.target), None)
     clients = None if roles.client is None else _texts(table, roles.client)
@@ -166,7 +170,9 @@ def make_table(tables: Sequence[Table], roles: Roles, test_fraction: float, seed
     columns |= {name: _column(table, name) for name in filter(None, [roles.time, *roles.columns])}
     if roles.time is not None and columns[roles.time].dtype.kind == "U":
         found = f"{table.where(roles.time, 0)}: found {show(str(columns[roles.time][0]))}"
-        raise ConfigError(f"{found}, allowed: a number or a date in ISO 8601; dataset.columns may be texts")
+        raise ConfigError(
+            f"{found}, allowed: a number or a date in ISO 8601; name a column of texts in dataset.columns"
+        )
     if roles.client is not None and clients is not None:
         columns[roles.client] = clients
     whole, sizes = Split(x, y, clients, columns), tuple(size for _, size in ids.values())
@@ -174,8 +180,8 @@ def make_table(tables: Sequence[Table], roles: Roles, test_fraction: float, seed
     return Dataset(whole.take(train), whole.take(test), classes, names, categories=sizes)
 
 
-def _check_roles(table: Table, roles: Roles) -> None:
-    """Refuse a column that does not exist or that has two roles. Client ids may be a category too."""
+def _check_roles(table: Table, roles: Roles) -> dict[str, str]:
+    """Return the key that names each column. Refuse a missing column and a second role, except of client ids."""
     seen: dict[str, str] = {}
     for key, name in roles.by_key():
         table.require(f"dataset.{key}", name)
@@ -186,6 +192,7 @@ def _check_roles(table: Table, roles: Roles) -> None:
         seen[name] = key
     if roles.standardize == "client" and roles.client is None:
         raise ConfigError("dataset.standardize: found client, allowed without dataset.client: federation or none")
+    return {name: f"dataset.{key}" for name, key in seen.items()}
 
 
 def _split(table: Table, labels: Sequence[str] | None, target: str, fraction: float, seed: int) -> tuple[Rows, Rows]:
@@ -199,7 +206,10 @@ def _split(table: Table, labels: Sequence[str] | None, target: str, fraction: fl
         rows = np.flatnonzero(of_row == number)
         if len(rows) < 2:
             problem = f"the only row{f' of the class {show(label)}' * (labels is not None)}"
-            raise ConfigError(f"{table.where(target, int(rows[0]))}: found {problem}, allowed: two, one for testing")
+            advice = "set dataset.test, a file of rows to test on, or dataset.target_kind=number to predict numbers"
+            raise ConfigError(
+                f"{table.where(target, int(rows[0]))}: found {problem}, allowed: two, one for testing; {advice}"
+            )
         drawn = draw_for_testing(len(rows), fraction, seeding.generator(seed, "table", ascii(label)))
         for_testing[rows[sorted(drawn)]] = True
     return np.flatnonzero(~for_testing), np.flatnonzero(for_testing)
@@ -224,8 +234,6 @@ def _number_labels(
     found, _ = _distinct(np.array(labels)[train])
     numbers = {label: number for number, label in enumerate(found.tolist())}
     for row, label in enumerate(labels):
-        if not label:
-            raise ConfigError(f"{table.where(target, row)}: found nothing, allowed: a label; remove rows without one")
         if label not in numbers:
             raise ConfigError(f"{table.where(target, row)}: found {show(label)}, allowed: a label of the training rows")
     names = None if all(WHOLE.fullmatch(label) for label in numbers) else tuple(numbers)
@@ -252,7 +260,9 @@ def _scale(values: Array, train: Rows, groups: Array | None, scales: bool, name:
     """
     known = train[np.isfinite(values[train])]
     if not len(known):
-        raise ConfigError(f"dataset.path: the column {show(name)} has no number in any training row; name it in ignore")
+        raise ConfigError(
+            f"dataset.path: the column {show(name)} has no number in any training row; name it in dataset.ignore"
+        )
     scaled = _scale_like(values, values[known], scales)
     if groups is None:
         return scaled

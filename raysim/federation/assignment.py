@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config import Config
+from raysim.config.error_text import shorten
 from raysim.data.dataset import Array, Dataset
 from raysim.data.partition import Labels, partition_rows, split_by_owner
 from raysim.data.scenario import Task
@@ -36,7 +37,11 @@ def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> lis
     for number, task in enumerate(tasks):
         present = _present_in(config, [order.index(number) for order in orders], number)
         if run_parts is None:
-            parts = [task.train[part] for part in _partition(config, labels[task.train], len(present), number)]
+            try:
+                parts = [task.train[part] for part in _partition(config, labels[task.train], len(present), number)]
+            except ConfigError as error:
+                where = f"this is in task {number + 1} of {len(tasks)} ({shorten(task.name)})"
+                raise ConfigError(f"{error}; {where}, and partition.per=run divides all tasks at once") from error
         elif len(task.train) == len(labels) and not config.scenario.ordered:
             parts = [run_parts[client] for client in present]  # not copied: all tasks share a client's rows
         else:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from raysim.config.error_text import show
 from raysim.federation.federation import Federation
 from raysim.objectives.classification import Classification
 
@@ -12,8 +13,9 @@ LARGEST = 16.0  # of a float image that a model can learn from as it is
 
 
 def describe_doubts(federation: Federation) -> list[str]:
-    """Return a warning for images that look unscaled, and for labels that look as if they began at 1."""
-    return [] if federation.dataset.missing else [*_doubts(federation)]
+    """Return warnings for unscaled images, for classes without training samples and for tasks of one class."""
+    of_data = [] if federation.dataset.missing else [*_doubts(federation)]
+    return [*of_data, *_doubts_of_tasks(federation)]
 
 
 def _doubts(federation: Federation) -> Iterator[str]:
@@ -23,6 +25,20 @@ def _doubts(federation: Federation) -> Iterator[str]:
     if of_images and x.dtype == np.float32 and (largest := float(np.abs(x).max(initial=0))) > LARGEST:
         advice = "save uint8, which is divided by 255, or set dataset.normalize=standard"
         yield f"dataset: found images of floats up to {largest:.6g}, which are used as they are; {advice}"
-    labels = [split.y for split in (dataset.train, dataset.test)]
-    if isinstance(federation.objective, Classification) and not any((part == 0).any() for part in labels):
+    if not isinstance(federation.objective, Classification):
+        return
+    trained, tested = (np.bincount(split.y, minlength=dataset.classes) for split in (dataset.train, dataset.test))
+    absent = np.flatnonzero(trained == 0).tolist()
+    if not trained[0] and not tested[0]:
         yield f"dataset: found no sample with label 0 of {dataset.classes} classes; labels begin at 0, not at 1"
+    elif absent:
+        tests = f", but with {tested[absent].sum():,} test samples" * bool(tested[absent].any())
+        problem = f"{len(absent)} of {dataset.classes} classes without training samples, {show(absent)}{tests}"
+        yield f"dataset: found {problem}; no model learns them; add samples, or number the labels without gaps"
+
+
+def _doubts_of_tasks(federation: Federation) -> Iterator[str]:
+    single = sum(len(task.classes) == 1 for task in federation.tasks)
+    if single and "task_il" in federation.protocols:
+        problem = f"found {single} of {len(federation.tasks)} tasks with one class"
+        yield f"scenario.tasks: {problem}, so their task-IL accuracy is always 100%; have fewer tasks, or read class-IL"

@@ -235,6 +235,7 @@ def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Seque
 
     if config.domains is None:
         dataset = load(spec)
+        make_objective(config, dataset)  # checks the targets, as tasks are made by label
         return dataset, _tasks(config, dataset)
     reference = next(number for number, domain in enumerate(config.domains) if domain.same_as(spec))
     named = []

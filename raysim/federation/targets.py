@@ -14,10 +14,11 @@ from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
 
 TRIED = 2  # targets
+ADVICE = "; save y.astype(int), y.argmax(1) of one-hot rows, or y[:, 0] of one column; or set another objective"
 
 
-def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> Objective:
-    """Return the run's objective.
+def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task] = ()) -> Objective:
+    """Return the run's objective. Before there are tasks, only the training samples are checked.
 
     Raises:
         ConfigError: the dataset's targets do not suit it.
@@ -29,7 +30,7 @@ def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> O
         for where, targets in _targets_by_split(dataset, tasks):
             problem = objective.check(targets, dataset.classes)
             if problem is not None:
-                raise ConfigError(f"objective: {name} in {where}: {problem}")
+                raise ConfigError(f"objective: {name} in {where}: {problem}{ADVICE * objective.classes}")
         if is_own(type(objective)):
             with locate_errors(f"objective {name}, tried on {TRIED} targets"):
                 _try(objective, dataset)

@@ -261,7 +261,9 @@ def test_an_image_list_has_columns(tmp_path: Path) -> None:
     assert federation.dataset.test.clients is not None
     assert federation.dataset.test.clients.tolist() == ["anna"]
     (tmp_path / "train.txt").write_text("a 0.png 0 anna 3.5 x\na 1.png 0 ben old y\n")
-    with pytest.raises(ConfigError, match=r"train.txt, line 2, column 'age': found 'old', allowed: a number"):
+    with pytest.raises(
+        ConfigError, match=r"train.txt, line 2, column 'age' \(dataset.columns\): found 'old', allowed: a number"
+    ):
         build_federation(config)
     (tmp_path / "train.txt").write_text("a 0.png 0 anna 3.5\n")
     with pytest.raises(ConfigError, match=r"a space and a client id, then a space and age, then a space and site"):
@@ -288,5 +290,5 @@ def test_texts_have_columns(tmp_path: Path) -> None:
         == as_column(["2024-01-01", "2024-01-04", "2024-01-05"], str).tolist()
     )
     (tmp_path / "t.jsonl").write_text("\n".join([*lines, '{"text": "t", "label": 1, "split": "test"}']))
-    with pytest.raises(ConfigError, match=r"line 6, key 'day': found nothing, allowed: a date in ISO 8601"):
+    with pytest.raises(ConfigError, match=r"line 6, key 'day' \(dataset.columns\): found nothing, allowed: a date"):
         build_federation(load({**CONFIG, "dataset": dataset, "scenario": scenario, "model": model}))

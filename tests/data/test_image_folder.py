@@ -77,6 +77,17 @@ def test_train_and_test_folders_are_the_split(tmp_path):
     assert (values(found.test), found.test.y.tolist()) == ([100, 0], [0, 1])
 
 
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_validation_images_are_the_test_set_if_there_is_no_other(tmp_path, name):
+    """Two training images of each class, and the first one of each of two later sets; see `many` for the values."""
+    many(tmp_path / "train", cat=2, dog=2)
+    many(tmp_path / name, cat=1, dog=1)
+    found = image_folder(tmp_path, False, path=".")
+    assert (found.names, values(found.train), values(found.test)) == (("cat", "dog"), [0, 10, 100, 110], [0, 100])
+    many(tmp_path / "test", cat=3, dog=1)
+    assert values(image_folder(tmp_path, False, path=".").test) == [0, 10, 20, 100]
+
+
 def test_train_alone_is_a_class(tmp_path):
     """DomainNet has a class of that name."""
     many(tmp_path, boat=3, train=3)
@@ -141,7 +152,8 @@ def refusal(root: Path, **keys: Any) -> str:
 
 def test_what_is_missing_is_named(tmp_path):
     assert refusal(tmp_path, path="PACS") == (
-        f"dataset.path: there is no folder {tmp_path}/PACS; a relative path starts at dataset.root"
+        f"dataset.path: there is no folder {tmp_path}/PACS; a relative path starts at dataset.root ($RAYSIM_DATA or "
+        "~/.cache/raysim), not at the current directory"
     )
     assert refusal(tmp_path) == (
         f"dataset.path: {tmp_path} holds no folders, allowed: a folder of images for each class"

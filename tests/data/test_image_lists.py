@@ -13,6 +13,7 @@ from raysim.data.custom_files import image_folder
 from raysim.data.dataset import Dataset, Declared, MissingData
 from raysim.data.image_lists import image_list, tiny_imagenet
 from raysim.data.loading import load_dataset
+from raysim.data.paths import RELATIVE
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -195,13 +196,13 @@ def test_a_split_that_cannot_be_meant_is_refused(pacs: Path) -> None:
 def test_missing_lists_and_images_are_named(pacs: Path) -> None:
     lists = pacs / "PACS"
     assert refusal(image_list, pacs, of_pacs("photo", train="PACS/photos.txt")) == (
-        f"dataset.train: there is no file {lists}/photos.txt; a relative path starts at dataset.root"
+        f"dataset.train: there is no file {lists}/photos.txt; {RELATIVE}"
     )
     for name in ("pic_11", "pic_10"):
         (lists / "kfold" / "photo" / "dog" / f"{name}.png").unlink()
     assert refusal(image_list, pacs, of_pacs("photo")) == (
         f"dataset.path: 2 of the 3 images in {lists}/photo_train_kfold.txt are not there, the first "
-        f"{lists}/kfold/photo/dog/pic_10.png; a relative path starts at dataset.root"
+        f"{lists}/kfold/photo/dog/pic_10.png; {RELATIVE}"
     )
     write(lists / "kfold" / "photo" / "dog" / "pic_10.png", 1)
     (lists / "kfold" / "photo" / "dog" / "pic_11.png").write_bytes(b"no image")
@@ -281,13 +282,13 @@ def test_what_tiny_imagenet_lacks_is_named(tiny: Path) -> None:
         load_dataset(tiny_imagenet, str(tiny), False, {"path": "tiny"})
     assert found.value.declared == Declared((3, 64, 64), 100_000, 10_000, 200)
     assert str(found.value) == (
-        f"dataset.path: there is no folder {tiny}/tiny; a relative path starts at dataset.root; unpack "
+        f"dataset.path: there is no folder {tiny}/tiny; {RELATIVE}; unpack "
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
     )
     (folder / "val" / "images" / "val_1.JPEG").unlink()
     assert refusal(tiny_imagenet, tiny, {}) == (
         f"dataset.path: 1 of the 3 images in {folder}/val/val_annotations.txt are not there, the first "
-        f"{folder}/val/images/val_1.JPEG; a relative path starts at dataset.root"
+        f"{folder}/val/images/val_1.JPEG; {RELATIVE}"
     )
     (folder / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn01641577\t0\nval_2.JPEG n01443537\n")
     assert refusal(tiny_imagenet, tiny, {}) == (

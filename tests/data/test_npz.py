@@ -80,8 +80,28 @@ def test_wrong_arrays_are_named(tmp_path, changes, words):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_with_channels_first_are_refused(tmp_path, channels):
+    """As [N, H, W, C] they would be 8 channels of 1 x 6 or 3 x 6 pixels."""
+    save(tmp_path / "mine.npz", np.zeros((6, channels, 6, 8), np.uint8))
+    with pytest.raises(ConfigError) as error:
+        npz(tmp_path, False, path="mine.npz")
+    assert str(error.value) == (
+        f"{tmp_path}/mine.npz: x_train has shape (6, {channels}, 6, 8), which looks like [N, C, H, W], allowed: "
+        "[N, H, W, C]; save x.transpose(0, 2, 3, 1); or x.swapaxes(1, 2) if these are 8 channels"
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 8), (1, 1, 8), (3, 6, 4), (1, 4, 9), (6, 1, 8), (3, 3, 3), (1, 6, 3)])
+def test_low_images_are_read_with_channels_last(tmp_path, shape):
+    """Feature maps of a network, and signals: after the first axis, one has 4 places at most."""
+    height, width, channels = shape
+    save(tmp_path / "mine.npz", np.zeros((6, *shape), np.float32))
+    assert npz(tmp_path, False, path="mine.npz").shape == (channels, height, width)
+
+
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"dataset\.path: there is no file .*absent\.npz"):
+    with pytest.raises(ConfigError, match=r"dataset\.path: there is no file .*absent\.npz; .*RAYSIM_DATA.* current"):
         npz(tmp_path, False, path="absent.npz")
 
 

@@ -144,13 +144,16 @@ BROKEN = [
         "t.csv, line 2, column 'size': found 'one', allowed: a number; dataset.missin",
     ),
     ([TRAIN[0], TRAIN[1].replace(",5,", ",inf,")], "t.csv, line 3, column 'size': found 'inf', allowed: a number"),
-    ([TRAIN[0], TRAIN[1].replace("2024-01-01", "May")], "t.csv, line 3, column 'day': found 'May', allowed: a date in"),
+    ([TRAIN[0], TRAIN[1].replace("2024-01-01", "May")], "t.csv, line 3, column 'day' (dataset.time): found 'May',"),
     (
         [TRAIN[0].replace("2024-01-03", "May"), *TRAIN],
-        "t.csv, line 2, column 'day': found 'May', allowed: a number or a date",
+        "'day' (dataset.time): found 'May', allowed: a number or a date in ISO 8601; name a column of texts in dataset",
     ),
-    ([TRAIN[0], TRAIN[1].replace("dog", "")], "t.csv, line 3, column 'kind': found nothing, allowed: a label; remove"),
-    ([TRAIN[0]], "s.csv, line 2, column 'kind': found 'dog', allowed: a label of the training rows"),
+    (
+        [TRAIN[0], TRAIN[1].replace("dog", "")],
+        "column 'kind' (dataset.target): found nothing, allowed: a label; remove",
+    ),
+    ([TRAIN[0]], "s.csv, line 2, column 'kind' (dataset.target): found 'dog', allowed: a label of the training rows"),
     ([], "t.csv holds no rows, allowed: at least one below the names of the columns"),
 ]
 
@@ -178,7 +181,10 @@ def test_lines_are_counted_where_fields_have_line_breaks(read: Read) -> None:
             "t.csv, line 1: found the column 'size' twice, allowed: a name for",
         ),
         ({"header": "day,who,,color,mass,kind"}, "t.csv, line 1: found a column without a name"),
-        ({"delimiter": ";"}, "dataset.target: found 'kind', allowed: one of ['day,who,size,color,mass,kind'] in"),
+        (
+            {"delimiter": ";"},
+            "found one column, 'day,who,size,color,mass,kind', allowed: a name for each column, separated by ';' (dat",
+        ),
         (
             {"target": "knd"},
             "dataset.target: found 'knd', allowed: one of ['day', 'who', 'size', 'color', 'mass', 'kin",
@@ -194,7 +200,7 @@ def test_lines_are_counted_where_fields_have_line_breaks(read: Read) -> None:
         ({"target": "mass", "target_kind": "number"}, "column 'kind': found 'cat', allowed: a number; dataset.missing"),
         (
             {"target_kind": "number"},
-            "column 'kind': found 'cat', allowed: a number, as dataset.target_kind=number says",
+            "column 'kind' (dataset.target): found 'cat', allowed: a number, as dataset.target_kind=number says",
         ),
     ],
 )
@@ -202,6 +208,20 @@ def test_roles_that_do_not_fit_are_refused(read: Read, keys: dict[str, Any], wor
     with pytest.raises(ConfigError) as refused:
         read(**keys)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("emu", "found the only row of the class 'emu', allowed: two, one for testing; set dataset.test, a file"),
+        ("", "found nothing, allowed: a label; remove rows without one"),
+    ],
+)
+def test_a_class_of_one_row_cannot_be_divided(read: Read, kind: str, words: str) -> None:
+    """Line 8 is the only row of its class, or has no class."""
+    lines = [*TRAIN, *TRAIN, TRAIN[0].replace("cat", kind)]
+    with pytest.raises(ConfigError, match=rf"t.csv, line 8, column 'kind' \(dataset.target\): {words}"):
+        read(lines, **ONE_FILE)
 
 
 def test_a_test_file_has_the_same_columns(read: Read, tmp_path: Path) -> None:

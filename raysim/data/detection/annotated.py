@@ -80,10 +80,3 @@ def read_dataset(
         for split, images in ((dataset.train, train), (dataset.test, test))
     ]
     return replace(dataset, train=splits[0], test=splits[1])
-
-
-def require_folder(folder: Path) -> Path:
-    """Return a folder that exists. Raises MissingData."""
-    if not folder.is_dir():
-        raise MissingData(f"dataset.path: there is no folder {folder}; a relative path starts at dataset.root")
-    return folder

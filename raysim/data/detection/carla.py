@@ -13,7 +13,8 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.data.dataset import Dataset, Split
 from raysim.data.decoding import list_entries, list_images
-from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, require_folder, row_of_box
+from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, row_of_box
+from raysim.data.paths import require_folder
 from raysim.system.errors import ConfigError
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le, MinLen, doc
 
 from raysim.config.error_text import show
-from raysim.data.dataset import Dataset, MissingData
-from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, require_folder, row_of_box
+from raysim.data.dataset import Dataset
+from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, row_of_box
+from raysim.data.paths import require_file, require_folder
 from raysim.system.errors import ConfigError
 
 Number = int | float
@@ -57,8 +58,7 @@ def coco(
 
 
 def _read(key: str, file: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    if not file.is_file():
-        raise MissingData(f"dataset.{key}: there is no file {file}; a relative path starts at dataset.root")
+    require_file(f"dataset.{key}", file)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:  # also what is no UTF-8

@@ -12,7 +12,8 @@ from annotated_types import Ge, Le, MinLen, doc
 from raysim.config.error_text import show
 from raysim.data.dataset import Dataset
 from raysim.data.decoding import list_images
-from raysim.data.detection.annotated import AnnotatedImage, Row, read_dataset, require_folder, row_of_box
+from raysim.data.detection.annotated import AnnotatedImage, Row, read_dataset, row_of_box
+from raysim.data.paths import require_folder
 from raysim.system.errors import ConfigError
 
 ALLOWED = "class, x, y, width and height, a whole number and four fractions of the image"
