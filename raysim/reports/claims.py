@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from raysim.evaluation.metrics import protocol_label
 from raysim.reports.content import ComparedPair
-from raysim.reports.families import adjust_family
-from raysim.reports.gains import Pair, count_common_seeds, gains_by_labels, measure_gain, say_gain, show_change
+from raysim.reports.gains import Pair, count_common_seeds, gains_by_labels, measure_family, say_gain, show_change
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.published import PublishedColumn, PublishedPaper
 from raysim.reports.statistics import MeanOverSeeds, PairedDifference
@@ -85,16 +84,10 @@ def find_gains(
 ) -> list[list[Gain]]:
     """Return for each column the gains that the paper claims, if both methods were measured."""
     claimed = [[*_claimed_pairs(paper, rows)] for rows in columns]
-    tested: dict[tuple[str, str], Mapping[tuple[str, str], PairedDifference]] = {}
-    for metric in {(rows[0][0].protocol, rows[0][0].metric) for rows in columns}:
-        alike = zip(columns, claimed, strict=True)
-        pairs = [
-            (group, over)
-            for rows, found in alike
-            if (rows[0][0].protocol, rows[0][0].metric) == metric
-            for _, group, _, over in found
-        ]
-        tested[metric] = _test_pairs(setting, pairs, *metric)
+    pairs: dict[tuple[str, str], list[Pair]] = {}
+    for ((column, *_), *_), found in zip(columns, claimed, strict=True):
+        pairs.setdefault((column.protocol, column.metric), []).extend((group, over) for _, group, _, over in found)
+    tested = {metric: _test_pairs(setting, of_metric, *metric) for metric, of_metric in pairs.items()}
     return [
         [
             Gain(column, group, over, column.cells[method][0] - column.cells[other][0], difference)
@@ -123,7 +116,7 @@ def _test_pairs(
     quantity = QUANTITIES[metric][0]
     known = gains_by_labels(setting, quantity, protocol)
     others = {(one.label, over.label): (one, over) for one, over in pairs if (one.label, over.label) not in known}
-    measured = adjust_family([measure_gain(pair, quantity, protocol) for pair in others.values()])
+    measured = measure_family(others.values(), quantity, protocol)
     return {**known, **{labels: one for labels, one in zip(others, measured, strict=True) if one is not None}}
 
 

@@ -20,49 +20,31 @@ FIGURES = "figures"
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that was written.
+    """A plot that was written, or a picture that a method recorded, copied into a folder of the report.
 
     Attributes:
         folder: the folder of its file.
-        stem: the name of its file without .svg.
-        caption: what it shows, in words.
-        width: its width in inches.
+        stem: the name of its file without its ending.
+        caption: what it shows, in words; of a picture also the method, and when it was recorded.
+        width: its width in inches; 0 for a picture.
+        ending: of its file.
     """
 
     folder: Path
     stem: str
     caption: str
-    width: float
+    width: float = 0.0
+    ending: str = "svg"
 
     @property
     def file(self) -> Path:
         """Where it was written."""
-        return self.folder / f"{self.stem}.svg"
+        return self.folder / f"{self.stem}.{self.ending}"
 
     @property
     def for_paper(self) -> Path:
         """Where its version for a paper is written, as PDF and next to it as SVG."""
         return self.folder.parent / FIGURES / f"{self.stem}.pdf"
-
-
-@dataclass(frozen=True)
-class RecordedImage:
-    """A picture that a method recorded, copied into a folder of the report.
-
-    Attributes:
-        folder: the folder of its file.
-        stem: the name of its file without .png.
-        caption: the method, when it was recorded, and its name.
-    """
-
-    folder: Path
-    stem: str
-    caption: str
-
-    @property
-    def file(self) -> Path:
-        """Where the copy was written."""
-        return self.folder / f"{self.stem}.png"
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,14 +96,12 @@ class Section:
     Attributes:
         setting: the setting.
         facts: what was run.
-        tables: its results, then what added methods change.
+        tables: its results, what added methods change, costs, and the keys in which methods differ.
         comparisons: its comparisons with a paper.
         plots: its plots.
-        shown_before: a line for each plot that is the same as one of an earlier section.
+        notes: a line for each plot that is the same as one of an earlier section, and for pictures that are not shown.
         stream: the picture of its stream, if it was drawn.
-        stream_note: a line instead, if an earlier section has the same stream.
         images: the pictures that its methods recorded.
-        images_note: a line if some of them are not shown.
     """
 
     setting: ExperimentSetting
@@ -129,26 +109,24 @@ class Section:
     tables: Sequence[ReportTable]
     comparisons: Sequence[Comparison]
     plots: Sequence[Plot]
-    shown_before: Sequence[str] = ()
+    notes: Sequence[str] = ()
     stream: Plot | None = None
-    stream_note: str = ""
-    images: Sequence[RecordedImage] = ()
-    images_note: str = ""
+    images: Sequence[Plot] = ()
 
     @property
     def contents(self) -> list[tuple[str, str]]:
         """The parts of the section: their ids on the page, and their titles."""
         parts = [("published", "Published and measured")] * bool(self.comparisons)
         parts += [("results", "Results")]
-        parts += [("plots", "Plots")] * bool(self.plots or self.shown_before)
+        parts += [("plots", "Plots")] * bool(self.plots)
         parts += [("drawn", "What methods drew")] * bool(self.images)
         parts += [("commands", "Configs and commands")]
         return [(f"setting-{self.setting.number}-{part}", title) for part, title in parts]
 
     @property
     def all_tables(self) -> list[ReportTable]:
-        """The tables of the comparisons, then the others."""
-        return [*(table for comparison in self.comparisons for table in comparison.tables), *self.tables]
+        """What was run, the tables of the comparisons, and the others."""
+        return [self.facts, *(table for one in self.comparisons for table in one.tables), *self.tables]
 
     @property
     def heading(self) -> str:
@@ -156,7 +134,7 @@ class Section:
         return f"Setting {self.setting.number}: {self.setting.title}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Report:
     """A report.
 
@@ -166,6 +144,7 @@ class Report:
         out: the directory that the report is written to.
         day: the day on which it is written.
         plots: its plots over several settings.
+        unfinished: the number of runs that failed or were interrupted.
     """
 
     sections: Sequence[Section]
@@ -173,6 +152,10 @@ class Report:
     out: Path
     day: date = field(default_factory=lambda: datetime.now(UTC).date())
     plots: Sequence[Plot] = ()
+    unfinished: int = 0
+
+    def __repr__(self) -> str:
+        return f"<report of {self.title}: {self.extent}; {self.out / 'report.html'}>"
 
     @property
     def title(self) -> str:
@@ -181,12 +164,13 @@ class Report:
 
     @property
     def extent(self) -> str:
-        """The numbers of runs, methods and settings. A method with other tuned values is the same."""
+        """The numbers of runs, methods, settings and unfinished runs. A method with other tuned values is the same."""
         settings = [section.setting for section in self.sections]
         names = {group.name for one in settings for group in one.groups}
         runs = sum(len(one.runs) for one in settings)
         counts = ((runs, "run"), (len(names), "method"), (len(settings), "setting"))
-        return ", ".join(f"{count} {word}{'s' * (count > 1)}" for count, word in counts)
+        lost = f"; {self.unfinished} more did not finish" * (self.unfinished > 0)
+        return ", ".join(f"{count} {word}{'s' * (count > 1)}" for count, word in counts) + lost
 
     @property
     def settings(self) -> ReportTable | None:

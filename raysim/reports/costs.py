@@ -88,23 +88,16 @@ def tabulate_budgets(setting: ExperimentSetting, protocol: str) -> ReportTable |
     found = {cost: find_rivals(setting, find_points(setting, protocol, cost)) for cost in COSTS}
     if not any(differ(points) for points in found.values()) or any(len(one) < FEWEST for one in found.values()):
         return None
-    metric, quantity = setting.metric, learning_of(setting.metric)[0]
-    fronts = {
-        cost: {point.index for point in find_front(points, metric.higher_is_better)} if differ(points) else set[int]()
-        for cost, points in found.items()
-    }
-    costs = {cost: {point.index: point.cost for point in points} for cost, points in found.items()}
-    means = {point.index: point.average for points in found.values() for point in points}
-    rows = [
-        [
-            TableCell(setting.groups[index].label),
-            TableCell(quantity.show_mean(quantity.average_group(setting.groups[index], protocol))),
-            TableCell(f"{costs[BYTES][index]:.2f}" if index in costs[BYTES] else NOTHING),
-            TableCell(f"{costs[STEPS][index]:.0f}" if index in costs[STEPS] else NOTHING),
-            TableCell(" and ".join(cost.stem for cost in COSTS if index in fronts[cost])),
-        ]
-        for index in sorted(means, key=lambda index: means[index], reverse=metric.higher_is_better)
-    ]
+    best, quantity = setting.metric.higher_is_better, learning_of(setting.metric)[0]
+    fronts = {cost: find_front(points, best) if differ(points) else [] for cost, points in found.items()}
+    steps = {point.index: f"{point.cost:.0f}" for point in found[STEPS]}
+    rows = []
+    for point in sorted(found[BYTES], key=lambda point: point.average, reverse=best):  # every run knows its bytes
+        group = setting.groups[point.index]
+        mean = quantity.show_mean(quantity.average_group(group, protocol))
+        on = [cost.stem for cost, front in fronts.items() if point.index in {other.index for other in front}]
+        texts = (group.label, mean, f"{point.cost:.2f}", steps.get(point.index, NOTHING), " and ".join(on))
+        rows.append([*map(TableCell, texts)])
     return ReportTable(
         f"{setting.label(protocol)} and what it costs, all clients together",
         ("methods", quantity.title, BYTES.heading, STEPS.heading, "on the Pareto front of"),

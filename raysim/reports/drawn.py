@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from raysim.records.images import find_images
-from raysim.reports.content import RecordedImage
+from raysim.reports.content import Plot
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.system.errors import ConfigError
 from raysim.system.files import read_whole
@@ -25,7 +25,7 @@ class _Found(NamedTuple):
     file: Path
 
 
-def show_images(setting: ExperimentSetting, folder: Path, left_out: list[str]) -> tuple[list[RecordedImage], str]:
+def show_images(setting: ExperimentSetting, folder: Path, left_out: list[str]) -> tuple[list[Plot], str]:
     """Copy pictures of a setting, and return the copies and a line for those that are not shown.
 
     These are, of the first seed of each group, the last picture of each name in each task.
@@ -42,7 +42,7 @@ def show_images(setting: ExperimentSetting, folder: Path, left_out: list[str]) -
         except ConfigError as error:
             left_out.append(f"setting {setting.number}: what methods drew: {error}")
     chosen = _choose(found)
-    images: list[RecordedImage] = []
+    images: list[Plot] = []
     for one in chosen:
         try:
             content = read_whole(one.file)
@@ -50,9 +50,8 @@ def show_images(setting: ExperimentSetting, folder: Path, left_out: list[str]) -
             left_out.append(f"setting {setting.number}: what methods drew: {one.file}: {error.strerror}")
             continue
         label, name = one.series
-        images.append(
-            RecordedImage(folder, f"{setting.number}-drawn-{len(images) + 1}", f"{label}, {one.when}: {name}")
-        )
+        stem = f"{setting.number}-drawn-{len(images) + 1}"
+        images.append(Plot(folder, stem, f"{label}, {one.when}: {name}", ending="png"))
         images[-1].file.write_bytes(content)
     more = len(found) - len(chosen)
     return images, f"{len(chosen)} of {len(found)} pictures are shown. All are in the runs' directories." * (more > 0)

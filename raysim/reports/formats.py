@@ -16,9 +16,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from raysim.reports.colors import FAINT, INK, PAPER
-from raysim.reports.content import Plot, RecordedImage, Report
+from raysim.reports.content import Plot, Report
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
-from raysim.reports.latex import escape_latex, fold, split_columns
+from raysim.reports.latex import escape_latex, fold, split_table
 from raysim.reports.paper_tables import gains_table, main_table
 from raysim.reports.reading import FinishedRun
 from raysim.reports.tables import COSTS, FAIRNESS, OVER_TIME, express, learning_of
@@ -87,7 +87,7 @@ def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -
     yield from (("name", run.summary.name), ("seed", run.summary.seed), ("methods", json.dumps(run.methods)))
     if setting.top_k > 1:
         yield "top_k", setting.top_k
-    for key, value in setting.differing.items():
+    for key, value in {**setting.differing, **group.own}.items():
         yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
     for protocol, values in run.summary.evaluation.items():
         yield from ((f"{protocol}.{key}", value) for key, value in values.items() if not isinstance(value, list))
@@ -122,13 +122,8 @@ def fill_template(name: str, report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {
-        "markdown": escape_markdown,
-        "latex": escape_latex,
-        "inline": inline_svg,
-        "data_uri": encode_image,
-    }
-    templates.filters |= {"fold": fold, "in_columns": split_columns}
+    templates.filters |= {"markdown": escape_markdown, "inline": inline_svg, "data_uri": encode_image}
+    templates.filters |= {"latex": escape_latex, "fold": fold, "in_parts": split_table}
     return templates.get_template(name).render(report=report)
 
 
@@ -152,7 +147,7 @@ def inline_svg(plot: Plot) -> Markup:
     return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(plot.caption)}"', 1))
 
 
-def encode_image(image: RecordedImage) -> str:
+def encode_image(image: Plot) -> str:
     """Return a picture as the address of an image that is inside the page."""
     return f"data:image/png;base64,{base64.b64encode(image.file.read_bytes()).decode()}"
 

@@ -1,7 +1,7 @@
 """What an added method changes: pairs of groups that differ by one method, in families of tests."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -26,25 +26,32 @@ class GainFamily:
 
     Attributes:
         title: the question.
-        added: the name of the method that is added to several bases; empty if one base has several added methods.
-        heading: what the names of the pairs are.
-        names: the name of each pair in the table.
-        sayings: what each pair does, as the beginning of a sentence, such as `Fed-A-GEM, added to FL,`.
-        pairs: the extended group and the base of each pair.
+        pairs: the group and the base of each pair.
+        added: the name of the method that is added to several bases; empty if one base has several groups.
     """
 
     title: str
-    added: str
-    heading: str
-    names: Sequence[str]
-    sayings: Sequence[str]
     pairs: Sequence[Pair]
+    added: str = ""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The name of each pair in the table."""
+        return [base.label if self.added else group.label for group, base in self.pairs]
+
+    @property
+    def sayings(self) -> Sequence[str]:
+        """What each pair does, as the beginning of a sentence, such as `Fed-A-GEM, added to FL,`."""
+        if self.added:
+            return [f"{self.added}, added to {base.label}," for _, base in self.pairs]
+        return [f"{group.label}, compared with {base.label}," for group, base in self.pairs]
 
 
-def find_families(setting: ExperimentSetting) -> list[GainFamily]:
+def find_families(setting: ExperimentSetting, asked: Sequence[tuple[str, str]] = ()) -> list[GainFamily]:
     """Return the families of pairs in which one group has a single method more; each pair is in one family.
 
-    A method that is added to several bases has a family of its own. The other pairs are compared by their base.
+    A method that is added to several bases has a family. The other pairs are in families by their base. So are pairs
+    that differ otherwise and are `asked` for by the names of their groups, in separate families.
     """
     among = [group.methods for group in setting.groups]
     by_method: dict[str, list[tuple[Methods, Pair]]] = {}
@@ -55,27 +62,24 @@ def find_families(setting: ExperimentSetting) -> list[GainFamily]:
     families: list[GainFamily] = []
     by_base: dict[str, list[Pair]] = {}
     for found in by_method.values():
-        if len(found) == 1:
-            ((_, pair),) = found
-            by_base.setdefault(pair[1].label, []).append(pair)
-            continue
-        name, pairs = derive_label(found[0][0], among), [pair for _, pair in found]
-        names = [base.label for _, base in pairs]
-        sayings = [f"{name}, added to {base}," for base in names]
-        title = f"what {name} changes, added to other methods"
-        families.append(GainFamily(title, name, "added to", names, sayings, pairs))
-    for base_label, pairs in by_base.items():
-        names = [extended.label for extended, _ in pairs]
-        sayings = [f"{label}, compared with {base_label}," for label in names]
-        title = f"what an added method changes in {base_label}"
-        families.append(GainFamily(title, "", "methods", names, sayings, pairs))
-    return families
+        pairs = [pair for _, pair in found]
+        if len(pairs) > 1:
+            name = derive_label(found[0][0], among)
+            families.append(GainFamily(f"what {name} changes, added to other methods", pairs, name))
+        else:
+            by_base.setdefault(f"what an added method changes in {pairs[0][1].label}", []).append(pairs[0])
+    nested = {frozenset(pair) for found in by_method.values() for _, pair in found}
+    groups = {name: group for group in setting.groups for name in (group.label, group.name)}
+    for one, other in asked:
+        if {one, other} <= groups.keys() and frozenset(pair := (groups[one], groups[other])) not in nested:
+            by_base.setdefault(f"other methods, compared with {pair[1].label}", []).append(pair)
+    return families + [GainFamily(title, pairs) for title, pairs in by_base.items()]
 
 
-def measure_gain(pair: Pair, quantity: Quantity, protocol: str) -> PairedDifference | None:
-    """Return the difference of a pair over its common seeds, tested alone."""
-    group, base = pair
-    return compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(group, protocol))
+def measure_family(pairs: Iterable[Pair], quantity: Quantity, protocol: str) -> list[PairedDifference | None]:
+    """Return the differences of a family's pairs over their common seeds, corrected."""
+    values = [[quantity.by_seed(group, protocol) for group in pair] for pair in pairs]
+    return adjust_family([compare_pairs(base, group) for group, base in values])
 
 
 def gains_by_labels(
@@ -84,21 +88,21 @@ def gains_by_labels(
     """Return the differences of all families, corrected in each, by the labels of the two groups."""
     found: dict[tuple[str, str], PairedDifference] = {}
     for family in find_families(setting.evaluated(protocol)):
-        measured = adjust_family([measure_gain(pair, quantity, protocol) for pair in family.pairs])
+        measured = measure_family(family.pairs, quantity, protocol)
         for (group, base), one in zip(family.pairs, measured, strict=True):
             if one is not None:
                 found[group.label, base.label] = one
     return found
 
 
-def tabulate_gains(setting: ExperimentSetting, protocol: str) -> list[ReportTable]:
+def tabulate_gains(
+    setting: ExperimentSetting, protocol: str, asked: Sequence[tuple[str, str]] = ()
+) -> list[ReportTable]:
     """Return a table for each family, with the changes in what was learned."""
     learning = learning_of(setting.metric)
     tables: list[ReportTable] = []
-    for family in find_families(setting.evaluated(protocol)):
-        columns = [
-            adjust_family([measure_gain(pair, quantity, protocol) for pair in family.pairs]) for quantity in learning
-        ]
+    for family in find_families(setting.evaluated(protocol), asked):
+        columns = [measure_family(family.pairs, quantity, protocol) for quantity in learning]
         rows = [
             (
                 TableCell(name),
@@ -107,7 +111,11 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> list[ReportTabl
             )
             for name, pair, row in zip(family.names, family.pairs, zip(*columns, strict=True), strict=True)
         ]
-        headings = (family.heading, "common seeds", *(quantity.title for quantity in learning))
+        headings = (
+            "added to" if family.added else "methods",
+            "common seeds",
+            *(quantity.title for quantity in learning),
+        )
         caption = f"{setting.label(protocol)}: {family.title}"
         said = [
             f"{saying} gives the same models, bit by bit."

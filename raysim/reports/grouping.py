@@ -22,9 +22,13 @@ from raysim.reports.reading import FinishedRun, Methods
 from raysim.sweeps.cells import SPLIT_KEY
 from raysim.system.errors import ConfigError
 
-NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client")
+NOT_OF_THE_SETTING = (
+    *("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client"),
+    *("dataset.root", "dataset.download"),
+)
 
 ROWS = "methods"  # the axis of a sweep whose values are the rows of tables
+BY_ROW = "by method"  # in the place of a setting's value of a key that differs between the rows of its sweep
 
 BOUNDS = frozenset({"joint", "fixed"})  # methods that no other is compared with: they see all data, or the first task
 
@@ -41,6 +45,7 @@ class MethodGroup:
         methods: the methods in their order, each with its hyperparameters.
         runs: the runs by seed; no seed comes twice.
         own: its values of the keys that differ between the rows of its sweep, such as a tuned learning rate.
+        unfinished: its runs with other seeds that failed or were interrupted.
     """
 
     label: str
@@ -48,6 +53,14 @@ class MethodGroup:
     methods: Methods
     runs: Sequence[FinishedRun]
     own: Flat = field(default_factory=dict)
+    unfinished: Sequence[FinishedRun] = ()
+
+    @property
+    def count(self) -> str:
+        """The number of its runs, and of those that did not finish: `3 (2 failed)`."""
+        ends = Counter(run.summary.status for run in self.unfinished)
+        more = ", ".join(f"{number} {status}" for status, number in ends.items())
+        return f"{len(self.runs)} ({more})" if more else str(len(self.runs))
 
     @property
     def bound(self) -> bool:
@@ -80,7 +93,7 @@ class ExperimentSetting:
     Attributes:
         number: its number in the report, from 1.
         title: its name, from its sweep or its runs.
-        differing: its values of the keys in which the settings of the report differ.
+        differing: its values of the keys in which the settings of the report differ, as far as it has them.
         groups: its groups.
     """
 
@@ -94,7 +107,7 @@ class ExperimentSetting:
         """The protocols by which groups were evaluated, those of most groups first."""
         counts = Counter(protocol for group in self.groups for protocol in group.protocols)
         # older runs lack the seen classes
-        known = [protocol for protocol in counts if protocol != SEEN or counts[SEEN] == len(self.groups)]
+        known = [protocol for protocol in counts if protocol != SEEN or counts[SEEN] == counts["class_il"]]
         return sorted(known, key=lambda protocol: -counts[protocol])
 
     @property
@@ -150,25 +163,30 @@ class ExperimentSetting:
         return [run for group in self.groups for run in group.runs]
 
 
-def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[ExperimentSetting]:
-    """Return the settings. Of runs with the same config and seed the last counts; `left_out` gets the others."""
+def group_runs(
+    runs: Sequence[FinishedRun], left_out: list[str], unfinished: Sequence[FinishedRun] = ()
+) -> list[ExperimentSetting]:
+    """Return the settings. Of runs with the same config and seed the last counts; `left_out` gets the others.
+
+    Groups count the `unfinished` runs of their config.
+    """
     runs = _without_trials(runs, left_out)
     by_setting: dict[tuple[object, ...], list[FinishedRun]] = {}
     of_rows = _keys_of_rows(runs)
     for run in runs:
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
         metric = metric_of(next(iter(run.summary.evaluation.values())))
-        values = {key: value for key, value in _of_the_setting(run).items() if key not in of_rows[run]}
+        values = {key: value for key, value in keys_of_setting(run).items() if key not in of_rows[run]}
         # older runs lack the seen classes; rows of a sweep with a head for each task have other protocols
         protocols = [protocol for protocol in run.summary.evaluation if protocol != SEEN and ROWS not in run.names]
         identity = (_identity(values), run.summary.tasks, metric, *protocols)
         by_setting.setdefault(identity, []).append(run)
     members = list(by_setting.values())
     flats = [
-        {key: value for key, value in _of_the_setting(alike[0]).items() if key not in of_rows[alike[0]]}
-        for alike in members
+        {key: BY_ROW if key in of_rows[run] else value for key, value in keys_of_setting(run).items()}
+        for run, *_ in members
     ]
-    keys = _telling_keys(flats)
+    keys = _find_differing(flats)
     differing = [{key: flat[key] for key in flat if key in keys} for flat in flats]
     axes = row_axes(members)
     several = len({run.sweep for run in runs}) > 1
@@ -177,8 +195,11 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
         zip(titles, differing, members, strict=True),
         key=lambda one: (_place(one[2]), [_rank(one[1].get(key)) for key in keys]),
     )
+    lost: dict[str, dict[int, FinishedRun]] = {}
+    for run in unfinished:
+        lost.setdefault(_identify(run), {})[run.summary.seed] = run
     return [
-        ExperimentSetting(number, title, apart, _groups(alike, axes, of_rows, left_out))
+        ExperimentSetting(number, title, apart, _groups(alike, axes, of_rows, left_out, lost))
         for number, (title, apart, alike) in enumerate(found, 1)
     ]
 
@@ -201,10 +222,7 @@ def _keys_of_rows(runs: Sequence[FinishedRun]) -> Mapping[FinishedRun, frozenset
         cells.setdefault((run.sweep, others) if ROWS in run.names else run.directory, []).append(run)
     found: dict[FinishedRun, frozenset[str]] = {}
     for alike in cells.values():
-        flats = [_of_the_setting(run) for run in alike]
-        keys = {key for values in flats for key in values}
-        of_rows = frozenset(key for key in keys if len({_identity({key: values.get(key)}) for values in flats}) > 1)
-        found |= dict.fromkeys(alike, of_rows)
+        found |= dict.fromkeys(alike, frozenset(_find_differing([keys_of_setting(run) for run in alike])))
     return found
 
 
@@ -219,7 +237,8 @@ def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:
     return found
 
 
-def _of_the_setting(run: FinishedRun) -> dict[str, object]:
+def keys_of_setting(run: FinishedRun) -> dict[str, object]:
+    """Return the values of the keys that may change a run's results, except its methods and its seed."""
     left_out = tuple(f"{key}." for key in NOT_OF_THE_SETTING)
     # older versions have no such keys
     tested = {"evaluation.top_k": run.summary.top_k, "evaluation.model": run.summary.tested}
@@ -232,17 +251,20 @@ def _identity(values: Flat) -> str:
     return json.dumps({key: value for key, value in values.items() if value not in (None, {})}, sort_keys=True)
 
 
-def _telling_keys(flats: Sequence[Flat]) -> list[str]:
-    """Return the keys that differ between settings that have them, or all that differ if those are too few."""
+def _find_differing(flats: Sequence[Flat]) -> list[str]:
+    """Return the keys that do not have the same value in all, or that some lack."""
     keys = dict.fromkeys(key for values in flats for key in values)
-    differing = [key for key in keys if len({_identity({key: values.get(key)}) for values in flats}) > 1]
-    telling = [key for key in differing if len({_identity({key: v[key]}) for v in flats if key in v}) > 1]
-    apart = {_identity({key: values.get(key) for key in telling}) for values in flats}
-    return telling if len(apart) == len(flats) else differing
+    return [key for key in keys if len({_identity({key: values.get(key)}) for values in flats}) > 1]
 
 
 def _place(runs: Sequence[FinishedRun]) -> tuple[str, int]:
     return min(run.place for run in runs)
+
+
+def _identify(run: FinishedRun) -> str:
+    """Return equal strings for runs that differ only in their seeds and in keys that do not change results."""
+    methods = [[name, _identity(knobs)] for name, knobs in run.methods.items()]
+    return json.dumps([_identity(keys_of_setting(run)), *methods])
 
 
 def _groups(
@@ -250,17 +272,15 @@ def _groups(
     rows: set[str],
     of_rows: Mapping[FinishedRun, frozenset[str]],
     left_out: list[str],
+    unfinished: Mapping[str, Mapping[int, FinishedRun]],
 ) -> list[MethodGroup]:
-    by_methods: dict[str, dict[int, FinishedRun]] = {}
-    owned = {run: {key: value for key, value in _of_the_setting(run).items() if key in of_rows[run]} for run in runs}
+    by_config: dict[str, dict[int, FinishedRun]] = {}
     for run in runs:
-        methods_of_run = [[name, _identity(knobs)] for name, knobs in run.methods.items()]
-        identity = json.dumps([_identity(owned[run]), *methods_of_run])
-        group = by_methods.setdefault(identity, {})
+        group = by_config.setdefault(_identify(run), {})
         if earlier := group.get(run.summary.seed):
             left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")
         group[run.summary.seed] = run
-    grouped = [[group[seed] for seed in sorted(group)] for group in by_methods.values()]
+    grouped = [[group[seed] for seed in sorted(group)] for group in by_config.values()]
     grouped.sort(key=lambda group: (_place(group), _rank_methods(group[0].methods)))
     methods = [group[0].methods for group in grouped]
     rows_of = [sweep_label(group, rows) for group in grouped]
@@ -270,15 +290,19 @@ def _groups(
     )
     labels = labels or unique_names([derive_label(one, methods) for one in methods])
     labels = labels or [derive_label(one, methods, spelled=False) for one in methods]
-    own = [owned[group[0]] for group in grouped]
+    own = [{k: v for k, v in keys_of_setting(run).items() if k in of_rows[run]} for run, *_ in grouped]
     labels = unique_names(labels) or _with_own_keys(labels, own)
     names = unique_names(rows_of) or labels
-    return list(map(MethodGroup, labels, names, methods, grouped, own))
+    ends = [
+        [run for seed, run in unfinished.get(config, {}).items() if seed not in by_config[config]]
+        for config in (_identify(run) for run, *_ in grouped)
+    ]
+    return list(map(MethodGroup, labels, names, methods, grouped, own, ends))
 
 
 def _with_own_keys(labels: Sequence[str], own: Sequence[Flat]) -> list[str]:
     """Return different labels: with the other keys of rows that differ, such as `FedAvg lr=0.1`, or with numbers."""
-    keys = _telling_keys(own)
+    keys = _find_differing(own)
     texts = [
         " ".join([label, *(f"{key.rpartition('.')[2]}={show_bare(values[key])}" for key in keys if key in values)])
         for label, values in zip(labels, own, strict=True)

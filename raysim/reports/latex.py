@@ -1,10 +1,10 @@
-"""LaTeX of a report: escaping, and tables split into parts that fit a column of a page."""
+"""LaTeX of a report: escaping, cells of several lines, and tables split into parts that fit a column of a page."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from raysim.reports.tables import ReportTable
+from raysim.reports.tables import ReportTable, TableCell, fold_words, split_columns
 from raysim.system.errors import single_line
 
 LATEX = {
@@ -16,7 +16,7 @@ LATEX = {
 }
 MINUS = re.compile(r"(?<![\w$])-(?=\d)")  # a hyphen is no minus
 IN_A_COLUMN = 58  # letters in footnotesize in a column of 3.3 inches
-UNBROKEN = 13  # the longest heading, or cell of words, that stands in one line
+ON_A_PAGE = 50  # lines in footnotesize of a column with a caption
 
 
 def escape_latex(text: str) -> str:
@@ -25,37 +25,25 @@ def escape_latex(text: str) -> str:
 
 
 def fold(text: str, side: str = "r") -> str:
-    r"""Return a text for a LaTeX cell. A long one has two lines of similar length; `side` is l or r."""
-    first, second = _halves(text)
-    if not second:
-        return escape_latex(first)
-    room = r"\rule{0pt}{6ex}"  # so that the rows of two lines are apart
-    return rf"{room}\shortstack[{side}]{{{escape_latex(first)}\\{escape_latex(second)}}}"
+    """Return a text for a LaTeX cell, a long one in several lines; `side` is l or r."""
+    lines = [escape_latex(line) for line in fold_words(text)]
+    stack = r"\\".join(lines)
+    if len(lines) == 1:
+        return stack
+    room = rf"\rule{{0pt}}{{{3 * len(lines)}ex}}"  # so that rows of several lines are apart
+    return rf"{room}\shortstack[{side}]{{{stack}}}"
 
 
-def split_columns(table: ReportTable) -> Iterator[ReportTable]:
-    """Yield parts of a table, each with the columns of words and as many columns of numbers as fit, at least one."""
-    folded = [[max(map(len, _halves(text))) for text in table.headings]]
-    cells = [[(cell.text, index < table.texts) for index, cell in enumerate(row)] for row in table.rows]
-    folded += [[max(map(len, _halves(text))) if words else len(text) for text, words in row] for row in cells]
-    widths = [max(column) for column in zip(*folded, strict=True)]
-    room = IN_A_COLUMN - sum(widths[: table.texts])
-    parts: list[list[int]] = [[]]
-    for index in range(table.texts, len(widths)):
-        if parts[-1] and sum(widths[other] for other in (*parts[-1], index)) > room:
+def split_table(table: ReportTable) -> Iterator[ReportTable]:
+    """Yield parts of a table that fit a column of a page, with at least one row and one column of numbers each."""
+    parts: list[list[Sequence[TableCell]]] = [[]]
+    height = 0
+    for row in table.rows:
+        lines = max(len(fold_words(cell.text)) for cell in row)
+        if parts[-1] and height + lines > ON_A_PAGE:
             parts.append([])
-        parts[-1].append(index)
-    for part in parts:
-        chosen = [*range(table.texts), *part]
-        rows = [[row[index] for index in chosen] for row in table.rows]
-        yield replace(table, headings=[table.headings[index] for index in chosen], rows=rows)
-
-
-def _halves(text: str) -> tuple[str, str]:
-    """Return the halves of a long text, split at the space nearest to its middle; else the text and an empty one."""
-    text = single_line(text)
-    breaks = [place for place, letter in enumerate(text) if letter == " "]
-    if len(text) <= UNBROKEN or not breaks:
-        return text, ""
-    middle = min(breaks, key=lambda place: abs(2 * place - len(text)))
-    return text[:middle], text[middle + 1 :]
+            height = 0
+        parts[-1].append(row)
+        height += lines
+    for rows in parts:
+        yield from split_columns(replace(table, rows=rows), IN_A_COLUMN)

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from raysim.objectives import Metric
-from raysim.reports.families import adjust_family
-from raysim.reports.gains import GainFamily, find_families, measure_gain
+from raysim.reports.gains import GainFamily, find_families, measure_family
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.latex import escape_latex
 from raysim.reports.ranks import MEAN_RANK, Ranking, tabulate_overview
@@ -66,8 +65,8 @@ def _gains_tabular(settings: Sequence[ExperimentSetting]) -> str:
     for index, ranking in enumerate(rankings):
         for family in find_families(ranking.setting.evaluated(ranking.protocol)):
             rows = blocks.setdefault(_title(family), {})
-            pairs = [measure_gain(pair, ranking.quantity, ranking.protocol) for pair in family.pairs]
-            for (group, base), found in zip(family.pairs, adjust_family(pairs), strict=True):
+            measured = measure_family(family.pairs, ranking.quantity, ranking.protocol)
+            for (group, base), found in zip(family.pairs, measured, strict=True):
                 name = (base if family.added else group).name
                 rows.setdefault(name, {})[index] = format_gain(ranking.quantity, found)
     head = ["", *(_head(ranking.setting.title) for ranking in rankings)]

@@ -91,7 +91,10 @@ class FinishedRun:
 
 
 def find_runs(
-    directories: Sequence[Path], left_out: list[str], tell: Callable[[str], None] = lambda text: None
+    directories: Sequence[Path],
+    left_out: list[str],
+    tell: Callable[[str], None] = lambda text: None,
+    unfinished: list[FinishedRun] | None = None,
 ) -> list[FinishedRun]:
     """Return the finished runs at any depth below the directories, by path; each once.
 
@@ -102,6 +105,7 @@ def find_runs(
         left_out: receives a line for every other directory that looks like a run's, and for every file below the
             directories that cannot be read.
         tell: is called with how far the reading is.
+        unfinished: receives the runs that failed or were interrupted, which have a line in `left_out` too.
 
     Raises:
         ConfigError: a directory or a packed file among `directories` cannot be read, or no finished run is below any.
@@ -109,10 +113,19 @@ def find_runs(
     runs: list[FinishedRun] = []
     for read in _list_runs(directories, left_out):
         try:
-            runs.append(read())
-            tell(f"reading runs: {len(runs)}")
+            run = read()
         except ConfigError as error:
             left_out.append(str(error))
+            continue
+        summary = run.summary
+        if summary.status == "done":
+            runs.append(run)
+            tell(f"reading runs: {len(runs)}")
+            continue
+        which = f"{' + '.join(summary.methods) or 'FedAvg'}, seed {summary.seed}"
+        left_out.append(f"{run.directory}: found the status {summary.status}, counted: done ({which})")
+        if unfinished is not None:
+            unfinished.append(run)
     if not runs:
         below = ", ".join(str(directory) for directory in directories)
         more = f" ({len(left_out)} left out; {left_out[0]})" if left_out else ""
@@ -191,26 +204,29 @@ def _walk(directory: Path, walked: set[Path], left_out: list[str]) -> Iterator[t
 
 
 def _read_run(directory: Path, sweep_in: Callable[[Path], SweepLabels | None]) -> FinishedRun:
-    summary = load_result(directory)
-    _check_finished(directory, summary)
-    run = _count_samples(FinishedRun(directory, summary, read_yaml(directory / "config.yaml")))
+    run = _check(FinishedRun(directory, load_result(directory), read_yaml(directory / "config.yaml")))
     named = ((parent, sweep) for parent in directory.absolute().parents if (sweep := sweep_in(parent)))
     return _name_run(run, *next(named, (directory, None)))  # the nearest sweep above a run names it
 
 
 def _unpack_run(packed: PackedRun, directory: Path, file: PackedFile) -> FinishedRun:
     summary = replace(packed.summary, directory=directory).completed()
-    _check_finished(directory, summary)
     document = Document(str(directory / "config.yaml"), packed.config)
-    run = _count_samples(FinishedRun(directory, summary, document, packed=packed))
+    run = _check(FinishedRun(directory, summary, document, packed=packed))
     return _name_run(run, file.directory, file.sweep)
 
 
-def _check_finished(directory: Path, summary: Result) -> None:
-    """Raise ConfigError if the run is not done, or its matrices are not those of its tasks."""
-    path = directory / "summary.json"
+def _check(run: FinishedRun) -> FinishedRun:
+    """Return the run, one of an older version with accuracies over samples if its tasks have as many test samples each.
+
+    Such tasks are the transformations of one dataset: with them, the mean over samples is the mean over tasks.
+
+    Raises:
+        ConfigError: the run is done, and its matrices are not those of its tasks.
+    """
+    summary, path = run.summary, run.directory / "summary.json"
     if summary.status != "done":
-        raise ConfigError(f"{directory}: found the status {summary.status}, counted: done")
+        return run
     if not summary.evaluation:
         raise ConfigError(f"{path}: evaluation: found no protocol")
     for protocol, values in summary.evaluation.items():
@@ -218,14 +234,6 @@ def _check_finished(directory: Path, summary: Result) -> None:
             size = f"{summary.tasks} x {summary.tasks} tasks"
             size += f", as {summary.stopped_by} stopped the run before the last task" * (summary.stopped_by is not None)
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
-
-
-def _count_samples(run: FinishedRun) -> FinishedRun:
-    """Return an older version's run with accuracies over samples, if all its tasks have the same test samples.
-
-    These are the transformations of one dataset: with them, the mean over samples is the mean over tasks.
-    """
-    summary = run.summary
     if summary.tested != "global" or summary.test_samples:
         return run
     scenario = run.config.get("scenario")

@@ -1,7 +1,9 @@
 """The tables, without a format: quantities, their means over seeds, and paired differences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
+from textwrap import wrap
 from typing import Literal
 
 from raysim.objectives import Metric
@@ -10,10 +12,13 @@ from raysim.reports.families import Mark, mark_column
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.naming import show_bare
 from raysim.reports.statistics import MeanOverSeeds, average
+from raysim.system.errors import single_line
 
 NOTHING = "-"
 WORSE = "†"
 TEST = "paired t-test over common seeds with Holm's correction"
+UNBROKEN = 13  # the longest heading, or cell of words, that stands in one line
+LINE = 40  # letters of a line of a longer cell
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,43 @@ class ReportTable:
     sentences: Sequence[str] = ()
 
 
+def fold_words(text: str) -> list[str]:
+    """Return the lines of a cell of words: one, or of a long text two or more of similar length."""
+    text = single_line(text)
+    most = 1 if len(text) <= UNBROKEN else max(2, -(-len(text) // LINE))
+    broken = (wrap(text, width, break_long_words=False, break_on_hyphens=False) for width in count(UNBROKEN // 2))
+    return [text] if most == 1 else next(lines for lines in broken if len(lines) <= most)
+
+
+def measure_columns(table: ReportTable) -> list[int]:
+    """Return the widths of the columns in letters, if headings and words are folded."""
+    widths = [max(map(len, fold_words(heading))) for heading in table.headings]
+    for row in table.rows:
+        for index, cell in enumerate(row):
+            lines = fold_words(cell.text) if index < table.texts else [single_line(cell.text)]
+            widths[index] = max(widths[index], *map(len, lines))
+    return widths
+
+
+def split_columns(table: ReportTable, room: int, apart: int = 0) -> Iterator[ReportTable]:
+    """Yield parts of a table, each with the columns of words and as many columns of numbers as fit, at least one.
+
+    Args:
+        table: the table.
+        room: the letters of a line.
+        apart: the letters between two columns.
+    """
+    widths = [width + apart for width in measure_columns(table)]
+    words, parts = [*range(table.texts)], [[*range(table.texts)]]
+    for index in range(table.texts, len(widths)):
+        if parts[-1] != words and sum(widths[other] for other in (*parts[-1], index)) > room:
+            parts.append([*words])
+        parts[-1].append(index)
+    for part in parts:
+        rows = [[row[index] for index in part] for row in table.rows]
+        yield replace(table, headings=[table.headings[index] for index in part], rows=rows)
+
+
 def learning_of(metric: Metric) -> Sequence[Quantity]:
     """Return LEARNING in the name, unit and direction of a metric."""
     return [express(quantity, metric) for quantity in LEARNING]
@@ -134,18 +176,14 @@ def over_time_of(setting: ExperimentSetting, protocol: str) -> Sequence[Quantity
 
 
 def tabulate_settings(settings: Sequence[ExperimentSetting]) -> ReportTable | None:
-    """Return the keys in which the settings differ, a row for each setting, or None for one setting."""
+    """Return the keys in which the settings differ, a column for each setting, or None for one setting."""
     keys = dict.fromkeys(key for setting in settings for key in setting.differing)
     if len(settings) < 2 or not keys:
         return None
-    rows = [
-        [
-            TableCell(f"{setting.number}: {setting.title}"),
-            *(TableCell(show_bare(setting.differing[key]) if key in setting.differing else NOTHING) for key in keys),
-        ]
-        for setting in settings
-    ]
-    return ReportTable("What differs between the settings", ("setting", *keys), rows)
+    values = [{key: show_bare(value) for key, value in setting.differing.items()} for setting in settings]
+    rows = [[TableCell(key), *(TableCell(of_setting.get(key, NOTHING)) for of_setting in values)] for key in keys]
+    headings = ("key", *(f"{setting.number}: {setting.title}" for setting in settings))
+    return ReportTable("What differs between the settings", headings, rows)
 
 
 def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
@@ -158,7 +196,7 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     learning = (*learning_of(setting.metric), *over_time_of(setting, protocol), *fairness)
     columns = [
         [TableCell(group.label) for group in groups],
-        [TableCell(str(len(group.runs))) for group in groups],
+        [TableCell(group.count) for group in groups],
         *(tabulate_column(groups, quantity, protocol) for quantity in learning),
         *([TableCell(_show_group(group, cost, protocol)) for group in groups] for cost in COSTS),
     ]

@@ -11,9 +11,11 @@ from rich.text import Text
 
 from raysim.launch.display import print_line
 from raysim.reports.content import Report
-from raysim.reports.tables import ReportTable
+from raysim.reports.tables import ReportTable, measure_columns, split_columns
 from raysim.system.console import make_console
 from raysim.system.errors import single_line
+
+APART = 2  # letters between two columns
 
 
 @contextmanager
@@ -27,20 +29,14 @@ def open_report_display(stream: TextIO) -> Iterator[Callable[[str], None]]:
 
 def show_report(report: Report, console: Console) -> None:
     """Print a report. The best of each column is bold and the second underlined, if the console can show it."""
-    if report.settings:
-        _show_table(report.settings, console)
-    if report.overview:
-        _show_table(report.overview, console)
+    for table in filter(None, (report.settings, report.overview)):
+        _show_table(table, console)
     for section in report.sections:
         print_line(console, section.heading)
-        _show_table(section.facts, console)
-        for comparison in section.comparisons:
-            for table in comparison.tables:
-                _show_table(table, console)
-            for line in comparison.departures:
-                print_line(console, f"departure: {line}")
-        for table in section.tables:
+        for table in section.all_tables:
             _show_table(table, console)
+        for line in (line for comparison in section.comparisons for line in comparison.departures):
+            print_line(console, f"departure: {line}")
     for line in report.left_out:
         print_line(console, f"left out: {line}")
     print_line(
@@ -52,14 +48,15 @@ def _show_table(table: ReportTable, console: Console) -> None:
     print_line(console, table.caption)
     if table.verdict:
         print_line(console, table.verdict)
-    shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
-    shown.show_header = any(table.headings)
-    for index, heading in enumerate(table.headings):
-        shown.add_column(Text(single_line(heading)), justify="left" if index < table.texts else "right")
-    for row in table.rows:
-        shown.add_row(
-            *(Text(single_line(cell.text), style="bold" if cell.best else "underline" * cell.second) for cell in row)
-        )
-    console.print(shown)
+    for part in split_columns(table, console.width - 1, APART):
+        shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+        for index, (heading, width) in enumerate(zip(part.headings, measure_columns(part), strict=True)):
+            words = index < part.texts
+            look = {"justify": "left"} if words else {"justify": "right", "width": min(width, console.width // 2)}
+            shown.add_column(Text(single_line(heading)), overflow="fold", **look)
+        for row in part.rows:
+            marks = ["bold" if cell.best else "underline" * cell.second for cell in row]
+            shown.add_row(*(Text(single_line(cell.text), mark) for cell, mark in zip(row, marks, strict=True)))
+        console.print(shown)
     if table.note:
         print_line(console, table.note)

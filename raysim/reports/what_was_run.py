@@ -1,80 +1,62 @@
-"""What was run in a setting: its data, clients, tasks, rounds, model, versions and commits, as a table."""
+"""What was run in a setting, as tables: its config, versions and commits, and the keys in which methods differ."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
-from raysim.reports.grouping import ExperimentSetting
+from raysim.config.error_text import shorten
+from raysim.reports.grouping import ExperimentSetting, flatten, keys_of_setting
 from raysim.reports.naming import show_bare
-from raysim.reports.reading import FinishedRun
 from raysim.reports.tables import NOTHING, ReportTable, TableCell
 
 MOST = 6  # values that a cell lists
-LONGEST = 40  # letters of a value
+LONGEST = 60  # letters of a value
 OFF: tuple[object, ...] = (None, [], {}, "", "none", False)  # 0 is False, too
-UNSAID = ("download", "tasks")  # keys that say nothing, or have a row of their own
-TRAINING = {"local_epochs": "local epochs", "local_steps": "local steps", "batch_size": "batch size"}
-BLOCKS = ("dataset", "scenario", "partition", "model", "schedule")
-"""Components of a config that are named by their first key."""
+ABOUT = (
+    "Keys that are null, none, false, 0 or empty are omitted. Where methods differ, this is the value of most of them, "
+    "and the table of hyperparameters has the others."
+)
+VERSIONS = {"raysim": "raysim", "commit": "git", "torch": "torch", "Ray": "ray"}
 
 
 def tabulate_facts(setting: ExperimentSetting) -> ReportTable:
-    """Return a table of facts about a setting's runs. What differs between its runs has several values."""
+    """Return a table of a setting's config by block, with the values of most methods, and of its runs' versions."""
     found: dict[str, list[str]] = {}
-    for run in setting.runs:
-        for name, text in _facts(run):
-            found.setdefault(name, []).append(text)
-    rows = [[TableCell(name), TableCell(_list(texts))] for name, texts in found.items()]
-    return ReportTable("What was run", ("", ""), rows, texts=2)
+    for key, value in _find_usual(setting).items():
+        block, _, name = key.partition(".")
+        if value not in OFF:
+            found.setdefault(block, []).append(f"{'' if name in ('name', 'kind') else name} {_show(value)}".strip())
+    summaries = [run.summary for run in setting.runs]
+    facts = {block: ", ".join(texts) for block, texts in found.items()}
+    facts["rounds"] = _list(str(one.rounds) for one in summaries)
+    facts["seeds"] = _list(str(one.seed) for one in summaries)
+    for name, key in VERSIONS.items():
+        facts[name] = _list((one.versions.get(key) or NOTHING)[:12] for one in summaries)
+    rows = [[TableCell(name), TableCell(text)] for name, text in facts.items()]
+    return ReportTable("What was run", ("block", "keys"), rows, ABOUT, texts=2)
 
 
-def _facts(run: FinishedRun) -> Iterator[tuple[str, str]]:
-    config, summary = run.config, run.summary
-    training = _block(config, "training")
-    for name in BLOCKS:
-        if config.get(name) is not None:
-            yield name, _describe(config[name])
-    yield "clients", f"{summary.clients}{_participation(_block(config, 'participation'))}"
-    yield "tasks", str(summary.tasks)
-    yield "rounds", str(summary.rounds)
-    yield (
-        "local training",
-        ", ".join(f"{words} {training[key]}" for key, words in TRAINING.items() if training.get(key) is not None),
-    )
-    optimizer = _block(training, "optimizer")
-    yield "optimizer", _describe({key: value for key, value in optimizer.items() if key != "lr"})
-    yield "learning rate", show_bare(optimizer.get("lr", NOTHING))
-    yield "seeds", str(summary.seed)
-    if _block(config, "evaluation").get("split") == "validation":
-        yield "evaluated on", "validation samples"
-    yield "raysim", summary.versions.get("raysim") or NOTHING
-    yield "commit", (summary.versions.get("git") or NOTHING)[:12]
-    yield "torch", summary.versions.get("torch") or NOTHING
-    yield "Ray", summary.versions.get("ray") or NOTHING
+def tabulate_hyperparameters(setting: ExperimentSetting) -> ReportTable | None:
+    """Return a table of the methods' hyperparameters and of their values that are not the usual ones; None without."""
+    usual = _find_usual(setting)
+    rows = []
+    for group in setting.groups:
+        other = {key: value for key, value in group.own.items() if value != usual[key]}
+        texts = [f"{key}={_show(value)}" for key, value in {**flatten(group.methods), **other}.items() if value != {}]
+        rows.append([TableCell(group.label), TableCell(", ".join(texts) or NOTHING)])
+    caption = "Hyperparameters, and values that most methods do not have"
+    told = any(text.text != NOTHING for _, text in rows)
+    return ReportTable(caption, ("methods", "keys"), rows, texts=2) if told else None
 
 
-def _participation(block: Mapping[str, object]) -> str:
-    if block.get("count") is not None:
-        return f", {block['count']} per round"
-    fraction = block.get("fraction")
-    return f", {100 * fraction:g}% per round" if isinstance(fraction, int | float) and fraction < 1 else ""
+def _find_usual(setting: ExperimentSetting) -> dict[str, object]:
+    """Return for each key the value that most methods of a setting have."""
+    every = [keys_of_setting(group.runs[0]) for group in setting.groups]
+    keys = dict.fromkeys(key for values in every for key in values)
+    columns = {key: [values.get(key) for values in every] for key in keys}
+    return {key: max(column, key=column.count) for key, column in columns.items()}
 
 
-def _block(config: Mapping[str, object], name: str) -> Mapping[str, object]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _describe(block: object) -> str:
-    """Return a component in words: its name, then its keys that say something in a few letters."""
-    if not isinstance(block, Mapping):
-        return NOTHING if block is None else show_bare(block)
-    (_, name), *keys = block.items() if block else [("", NOTHING)]
-    shown = [f"{key} {show_bare(value)}" for key, value in keys if key not in UNSAID and _says(value)]
-    return ", ".join([show_bare(name), *shown])
-
-
-def _says(value: object) -> bool:
-    """Return whether a key's value is neither off nor a block, and short."""
-    return value not in OFF and not isinstance(value, Mapping) and len(show_bare(value)) <= LONGEST
+def _show(value: object) -> str:
+    return shorten(show_bare(value), LONGEST)
 
 
 def _list(texts: Iterable[str]) -> str:

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from raysim.evaluation.metrics import SEEN
 from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
 from raysim.reports.content import FIGURES, Plot, Report, Section
@@ -33,10 +31,10 @@ from raysim.reports.plots.style import STYLE, Drawing, save_drawing
 from raysim.reports.plots.times import draw_clients_in_time
 from raysim.reports.plots.tradeoffs import draw_tradeoffs
 from raysim.reports.published import PublishedPaper, load_paper
-from raysim.reports.reading import find_runs
-from raysim.reports.stream.of_settings import StreamPlots
+from raysim.reports.reading import FinishedRun, find_runs
+from raysim.reports.stream.of_settings import draw_streams
 from raysim.reports.tables import tabulate_results
-from raysim.reports.what_was_run import tabulate_facts
+from raysim.reports.what_was_run import tabulate_facts, tabulate_hyperparameters
 from raysim.system.errors import ConfigError, single_line
 
 Tell = Callable[[str], None]
@@ -62,6 +60,7 @@ def write_report(
     out: str | Path | None = None,
     against: str | None = None,
     *,
+    compare: Sequence[tuple[str, str]] = (),
     tell: Tell = lambda text: None,
 ) -> Report:
     """Write a report and return its content.
@@ -71,15 +70,26 @@ def write_report(
         out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory. The directory
             of a packed file NAME.jsonl.gz is NAME.
         against: the name of a paper, to compare its published figures with the measured ones.
+        compare: pairs of rows to compare, by their names in the tables: the first, and what it is compared with.
         tell: receives a line at every step, such as `reading runs: 12`.
 
     Raises:
-        ConfigError: no finished run was found, the paper is not known, or `out` cannot be written to.
+        ConfigError: no finished run was found, the paper is not known, no setting has both rows of a pair, or `out`
+            cannot be written to.
     """
     directories = [directories] if isinstance(directories, str | Path) else directories
     paper = None if against is None else load_paper(against)
     left_out: list[str] = []
-    settings = group_runs(find_runs([Path(directory) for directory in directories], left_out, tell), left_out)
+    unfinished: list[FinishedRun] = []
+    runs = find_runs([Path(directory) for directory in directories], left_out, tell, unfinished)
+    settings = group_runs(runs, left_out, unfinished)
+    rows = [{name for group in one.groups for name in (group.label, group.name)} for one in settings]
+    for pair in compare:
+        if not any(names.issuperset(pair) for names in rows):
+            known = ", ".join(map(repr, dict.fromkeys(group.name for one in settings for group in one.groups)))
+            raise ConfigError(
+                f"compare: found no setting with the rows {' and '.join(map(repr, pair))}, allowed: {known}"
+            )
     target = packed_directory(Path(directories[0])) if out is None else Path(out)
 
     def tell_of(setting: ExperimentSetting, text: str) -> None:
@@ -88,15 +98,15 @@ def write_report(
     try:
         for folder in ("plots", FIGURES, "tables"):
             (target / folder).mkdir(parents=True, exist_ok=True)
-        streams = StreamPlots(target / "plots", left_out)
         scenes = set_scenes(settings)
         with rc_context(STYLE):
             overall = [_save(drawing, target / "plots") for drawing in draw_overall_ranks(scenes)]
         sections = [
-            _make_section(scene, target / "plots", paper, left_out, streams, partial(tell_of, scene.setting))
-            for scene in scenes
+            _make_section(scene, target / "plots", paper, compare, left_out, stream, partial(tell_of, scene.setting))
+            for scene, stream in zip(scenes, draw_streams(settings, target / "plots", left_out), strict=True)
         ]
-        report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target, plots=overall)
+        lines = [single_line(line) for line in left_out]
+        report = Report([*_show_once(sections)], lines, target, plots=overall, unfinished=len(unfinished))
         for name, convert in FORMATS.items():
             tell(f"writing {name}")
             (target / name).write_text(convert(report), encoding="utf-8", errors="backslashreplace")
@@ -107,13 +117,18 @@ def write_report(
 
 
 def _make_section(
-    scene: Scene, folder: Path, paper: PublishedPaper | None, left_out: list[str], streams: StreamPlots, tell: Tell
+    scene: Scene,
+    folder: Path,
+    paper: PublishedPaper | None,
+    compare: Sequence[tuple[str, str]],
+    left_out: list[str],
+    stream: tuple[Plot | None, str],
+    tell: Tell,
 ) -> Section:
     setting = scene.setting
-    stream, note = streams.draw(setting)
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
     budgets = [table for protocol in setting.main_protocols if (table := tabulate_budgets(setting, protocol))]
-    gains = [table for protocol in setting.protocols for table in tabulate_gains(setting, protocol)]
+    gains = [table for protocol in setting.protocols for table in tabulate_gains(setting, protocol, compare)]
     comparisons = compare_with_paper(paper, setting) if paper else []
     if paper and not comparisons:
         left_out.append(explain_misfit(paper, setting))
@@ -124,18 +139,11 @@ def _make_section(
         ]
     plots, missing = draw_plots(scene, folder, tell)
     left_out += missing
-    images, images_note = show_images(setting, folder, left_out)
-    return Section(
-        setting,
-        tabulate_facts(setting),
-        [*results, *gains, *budgets],
-        comparisons,
-        plots,
-        stream=stream,
-        stream_note=note,
-        images=images,
-        images_note=images_note,
-    )
+    images, more = show_images(setting, folder, left_out)
+    tables = [*results, *gains, *budgets, *filter(None, [tabulate_hyperparameters(setting)])]
+    picture, same = stream
+    notes = [*filter(None, (same, more))]
+    return Section(setting, tabulate_facts(setting), tables, comparisons, plots, notes, picture, images)
 
 
 def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tuple[list[Plot], list[str]]:
@@ -170,40 +178,19 @@ def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
                 for file in (plot.file, plot.for_paper, plot.for_paper.with_suffix(".svg")):
                     file.unlink(missing_ok=True)  # large figures have no version for a paper
                 before.append(f"{plot.caption} It is the same as setting {earlier.stem.partition('-')[0]}'s.")
-        yield replace(section, plots=plots, shown_before=before)
+        yield replace(section, plots=plots, notes=[*section.notes, *before])
 
 
 def draw_setting(scene: Scene, left_out: list[str]) -> Iterator[Drawing]:
     """Yield a setting's drawings; `left_out` gets a line for each kind that cannot be drawn, if no other says why."""
     said: set[str] = set()
-    drawn: set[str] = set()
-    of_methods = tuple(f"{scene.setting.number}-{protocol}-" for protocol in scene.setting.protocols)
-    for (number, part), (kind, draw) in product(enumerate(split_scene(scene), 1), PLOTS.items()):
+    for kind, draw in PLOTS.items():
         try:
-            for drawing in draw(part):
-                if drawing.stem not in drawn:
-                    drawn.add(drawing.stem)
-                    yield drawing
-                elif drawing.stem.startswith(of_methods):  # other figures are those of the whole setting
-                    yield replace(drawing, stem=f"{drawing.stem}-{number}")
+            yield from draw(scene)
         except (ConfigError, OSError) as error:
             if str(error) not in said:
                 left_out.append(f"setting {scene.setting.number}: {kind}: {error}")
                 said.add(str(error))
-
-
-def split_scene(scene: Scene) -> list[Scene]:
-    """Return the scenes of the groups that were evaluated by the same protocols, that of most groups first.
-
-    Groups without class-IL among the seen classes are older, and are no part of themselves.
-    """
-    parts: dict[tuple[str, ...], list[int]] = {}
-    for index, group in enumerate(scene.setting.groups):
-        parts.setdefault(tuple(protocol for protocol in group.protocols if protocol != SEEN), []).append(index)
-    return [
-        Scene(replace(scene.setting, groups=[scene.setting.groups[i] for i in part]), [scene.looks[i] for i in part])
-        for part in sorted(parts.values(), key=len, reverse=True)
-    ]
 
 
 def figures(runs: Runs | Sequence[Runs]) -> dict[str, Figure]:

@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 import pytest
 from made_runs import hold, make_run
 from matplotlib.figure import Figure
+from rich.console import Console
 from written_report import Written
 
 import raysim
@@ -16,6 +17,7 @@ from raysim.cli import main
 from raysim.config import load
 from raysim.reports.formats import FORMATS
 from raysim.reports.plots.style import ShownFigure
+from raysim.reports.terminal import show_report
 from raysim.reports.write import write_report
 
 Captured = pytest.CaptureFixture[str]
@@ -50,11 +52,51 @@ def test_bold_and_underlines_are_for_terminals(written: Written) -> None:
         assert marked != []
         assert re.findall(rf"\x1b\[{style}m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == marked
     assert "\x1b" not in written.elsewhere
-    assert "left out: runs/<b>failed</b>: found the status failed, counted: done\n" in written.elsewhere
+    assert (
+        "left out: runs/<b>failed</b>: found the status failed, counted: done (FedAvg, seed 0)\n" in written.elsewhere
+    )
     assert written.elsewhere.endswith(
         "report: out/report.html (and .md, .tex, .csv, means.csv, plots/, figures/, tables/)\n"
     )
     assert "domain-IL: what an added method changes in FedAvg\n" in written.elsewhere
+
+
+def test_on_a_narrow_terminal_no_number_is_broken(written: Written) -> None:
+    """Columns of numbers that do not fit come below, with the names of the rows."""
+    file = StringIO()
+    show_report(written.report, Console(file=file, width=80))
+    shown = file.getvalue().splitlines()
+    begin, end = (
+        next(k for k, line in enumerate(shown) if line.startswith(text)) for text in ("domain-IL: mean", "Bold")
+    )
+    assert max(map(len, shown[begin:end])) <= 80
+    parts = [" ".join(line.split()) for line in shown[begin:end] if line.startswith(" FedAvg ")]
+    (whole,) = (line for line in written.elsewhere.splitlines() if line.split()[:2] == ["FedAvg", "2"])
+    assert len(parts) > 1
+    assert " ".join([parts[0], *(part.removeprefix("FedAvg ") for part in parts[1:])]) == " ".join(whole.split())
+    assert "…" not in file.getvalue()
+
+
+@pytest.mark.usefixtures("_here")
+def test_on_a_narrow_terminal_a_long_word_has_several_lines(capsys: Captured) -> None:
+    """The name of both settings is the heading of their column, wider than the terminal."""
+    for count in (3, 4):
+        make_run(Path(f"runs/{count}"), {"name": "x" * 90, "clients.count": count})
+    show_report(write_report("runs"), Console(width=80))
+    lines = capsys.readouterr().out.splitlines()
+    begin = lines.index("What differs between the settings")
+    table = lines[begin + 1 : next(k for k, line in enumerate(lines) if k > begin and "mean" in line)]
+    assert max(map(len, table)) <= 80
+    assert "".join(table).count("x") == 2 * 90
+    assert [line.split() for line in table if line.startswith(" clients.count ")] == [
+        ["clients.count", "3"],
+        ["clients.count", "4"],
+    ]
+
+
+def test_a_report_is_a_line_in_a_notebook(written: Written) -> None:
+    counts = "4 runs, 2 methods, 1 setting; 1 more did not finish"
+    assert repr(written.report) == f"<report of made: {counts}; out/report.html>"
 
 
 def test_all_files_are_there(written: Written) -> None:
@@ -169,7 +211,7 @@ def test_a_figure_that_is_another_setting_s_is_there_once(tmp_path: Path) -> Non
     assert [plot.stem for plot in second.plots] == [f"2-domain_il-{stem}" for stem in stems]
     assert [plot.stem for plot in first.plots][-1] == "1-who-holds-what"
     assert not (tmp_path / "out" / "plots" / "2-who-holds-what.svg").exists()
-    (line,) = second.shown_before
+    line = second.notes[-1]
     assert line.endswith("seed 0. It is the same as setting 1's.")
     for name in ("report.html", "report.md"):
         assert (tmp_path / "out" / name).read_text().count("It is the same as setting 1") == 1

@@ -5,10 +5,16 @@ from pathlib import Path
 
 from made_runs import make_run
 
+from raysim.config.yaml_text import to_yaml
 from raysim.reports.grouping import group_runs
 from raysim.reports.reading import find_runs
-from raysim.reports.what_was_run import tabulate_facts
+from raysim.reports.tables import ReportTable
+from raysim.reports.what_was_run import tabulate_facts, tabulate_hyperparameters
 from raysim.reports.write import write_report
+
+
+def as_texts(table: ReportTable) -> dict[str, str]:
+    return {row[0].text: row[1].text for row in table.rows}
 
 
 def test_what_was_run_is_a_table_with_all_values_that_differ(tmp_path: Path) -> None:
@@ -18,26 +24,59 @@ def test_what_was_run_is_a_table_with_all_values_that_differ(tmp_path: Path) -> 
         commit = {**versions, "git": f"{seed}123456789abcdef"}
         make_run(tmp_path / str(seed), {"seed": seed, "participation.fraction": 0.5}, rounds=[{}], versions=commit)
     (setting,) = group_runs(find_runs([tmp_path], []), [])
-    table = tabulate_facts(setting)
-    facts = {row[0].text: row[1].text for row in table.rows}
+    facts = as_texts(tabulate_facts(setting))
     assert facts["dataset"] == "synthetic, classes 4, shape [6], train 36, test 20, noise 1.0"
-    assert facts["scenario"] == "domain_incremental, order same, boundaries synchronous, shift permutation"
+    assert facts["scenario"] == "domain_incremental, tasks 2, order same, boundaries synchronous, shift permutation"
     assert facts["model"] == "mlp, hidden [5]"
-    assert (facts["clients"], facts["tasks"], facts["rounds"]) == ("3, 50% per round", "2", "1")
-    assert (facts["optimizer"], facts["learning rate"]) == ("sgd", "0.01")
+    assert (facts["clients"], facts["participation"]) == ("count 3", "fraction 0.5, sampler uniform")
+    assert (facts["rounds"], "optimizer.name sgd, optimizer.lr 0.01, " in facts["training"]) == ("1", True)
     assert (facts["seeds"], facts["commit"]) == ("0; 4", "0123456789ab; 4123456789ab")
     assert (facts["raysim"], facts["torch"], facts["Ray"]) == ("0.1.0", "2.9.0", "2.50.0")
 
 
 def test_how_many_take_part_and_what_is_evaluated(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", {"clients.count": 2000, "participation.fraction": 0.004, "dataset.train": 4000})
-    make_run(tmp_path / "b", {"participation": {"count": 2}, "evaluation.split": "validation"})
-    facts = [
-        {row[0].text: row[1].text for row in tabulate_facts(one).rows}
-        for one in group_runs(find_runs([tmp_path], []), [])
-    ]
-    assert sorted(one["clients"] for one in facts) == ["2000, 0.4% per round", "3, 2 per round"]
-    assert [one.get("evaluated on") for one in facts if "2 per" in one["clients"]] == ["validation samples"]
+    make_run(tmp_path / "a", {"participation": {"count": 2}, "evaluation.split": "validation"})
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    facts = as_texts(tabulate_facts(setting))
+    assert facts["participation"] == "count 2, sampler uniform"
+    assert "split validation, " in facts["evaluation"]
+
+
+def test_every_key_that_changes_results_is_in_one_of_the_tables(tmp_path: Path) -> None:
+    """Rows of a sweep have their rates. What was run has the rate of most rows, and the other one is with its row."""
+    common = {"training.lr_decay.per_round": 0.9, "training.clip_norm": 5.0, "memory.capacity": 7}
+    rows = {"ER": {"er": {"sample_size": 4}}, "DER, 0.2": {"der": {"alpha": 0.5}, "fedprox": {"mu": 0.1}}, "FL": {}}
+    for number, methods in enumerate(rows.values()):
+        made = {**common, "methods": methods, "training.optimizer.lr": 0.1 + 0.1 * (number == 1)}
+        make_run(tmp_path / str(number), made)
+    runs = {str(number): {"methods": row} for number, row in enumerate(rows)}
+    (tmp_path / "sweep.yaml").write_text(to_yaml({"name": "s", "runs": runs}))
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    facts = as_texts(tabulate_facts(setting))
+    assert "lr_decay.per_round 0.9, " in facts["training"]
+    assert "clip_norm 5.0, " in facts["training"]
+    assert "optimizer.lr 0.1, " in facts["training"]
+    assert facts["memory"] == "capacity 7, per client"
+    table = tabulate_hyperparameters(setting)
+    assert table is not None
+    assert as_texts(table) == {
+        "ER": "er.sample_size=4",
+        "DER, 0.2": "der.alpha=0.5, der.beta=0.0, der.sample_size=32, fedprox.mu=0.1, training.optimizer.lr=0.2",
+        "FL": "-",
+    }
+    out = write_report(tmp_path, tmp_path / "out").out
+    for name in ("report.md", "report.tex", "report.html"):
+        said = (out / name).read_text().replace("\\", "")
+        assert "clip_norm" in said
+        assert "fedprox.mu=0.1" in said
+    (first, *_) = (out / "report.csv").read_text().splitlines()
+    assert "training.optimizer.lr" in first.split(",")
+
+
+def test_without_hyperparameters_there_is_no_table_of_them(tmp_path: Path) -> None:
+    make_run(tmp_path / "a")
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    assert tabulate_hyperparameters(setting) is None
 
 
 def test_the_documents_begin_with_contents_and_say_when_and_what(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from raysim.reports.content import Comparison, Plot, Report, Section
 from raysim.reports.formats import fill_template, means_to_csv, runs_to_csv
 from raysim.reports.grouping import group_runs
-from raysim.reports.latex import escape_latex, fold, split_columns
+from raysim.reports.latex import escape_latex, fold, split_table
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import ReportTable, TableCell, tabulate_results
 from raysim.reports.terminal import show_report
@@ -89,10 +89,10 @@ def test_latex_specials_are_escaped() -> None:
 
 def test_latex_is_balanced_and_every_row_has_as_many_cells(report: Report) -> None:
     text = fill_template("report.tex", report)
-    # the overview, that of the settings, and four, of which the results' is in three parts
-    assert [text.count(f"\\{word}{{{what}}}") for word in ("begin", "end") for what in ("table", "tabular")] == [8] * 4
+    # the overview, that of the settings, two of what was run, and four, of which the results' is in three parts
+    assert [text.count(f"\\{word}{{{what}}}") for word in ("begin", "end") for what in ("table", "tabular")] == [10] * 4
     assert text.count(", continued.}") == 2
-    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 8
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 10
     assert r"{\boldmath\bfseries $-$1.50 $\pm$ 0.25} \\" in text
     assert r"\caption{Setting 1: made. a\_b: 50 \% \& more. A note on \#1.}" in text
     assert {"lr", "ll"} <= {*re.findall(r"\\begin\{tabular\}\{([lr]+)\}", text)}
@@ -118,13 +118,20 @@ def test_latex_is_in_parts_that_fit_a_column() -> None:
         r"one\_long-word",
         "a + b",
     )
+    # 84 letters are three lines of the least width, 32: with 31 there would be four
+    long = "local_epochs 1, batch_size 16, optimizer.name sgd, optimizer.lr 0.1, precision full"
+    stack = r"local\_epochs 1, batch\_size 16,\\optimizer.name sgd, optimizer.lr\\0.1, precision full"
+    assert fold(long, "l") == rf"\rule{{0pt}}{{9ex}}\shortstack[l]{{{stack}}}"
     row = ["FL + A-GEM + Fed-A-GEM", *["60.00 ± 10.00"] * 5]
     table = ReportTable("caption", ["methods", *"abcde"], [[*map(TableCell, row)]])
-    parts = [*split_columns(table)]
+    parts = [*split_table(table)]
     assert [part.headings for part in parts] == [["methods", "a", "b", "c"], ["methods", "d", "e"]]
     assert [[len(cells) for cells in part.rows] for part in parts] == [[4], [3]]
-    (whole,) = split_columns(replace(table, texts=6))  # nothing but words
+    (whole,) = split_table(replace(table, texts=6))  # nothing but words
     assert whole.headings == table.headings
+    # a row has two lines, and a page fifty
+    tall = replace(table, rows=[table.rows[0]] * 26)
+    assert [len(part.rows) for part in split_table(tall)] == [25, 25, 1, 1]
 
 
 def test_csv_has_one_row_per_run_and_numbers_come_back_as_they_were(report: Report, tmp_path: Path) -> None:

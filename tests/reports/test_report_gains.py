@@ -11,6 +11,8 @@ from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.reading import find_runs
 from raysim.reports.statistics import PairedDifference
 from raysim.reports.tables import ACCURACY, ReportTable
+from raysim.reports.write import write_report
+from raysim.system.errors import ConfigError
 
 DER: Mapping[str, object] = {"der": {}}
 FED: Mapping[str, object] = {"fed_a_gem": {}}
@@ -139,6 +141,30 @@ def test_a_bound_is_no_added_method_and_without_a_pair_there_is_no_table(tmp_pat
     assert tabulate_gains(made(tmp_path / "a", ({}, BEFORE), ({"joint": {}}, AFTER)), "domain_il") == []
     blocks = [({"der": {"alpha": alpha}}, BEFORE) for alpha in (0.5, 1.0)]
     assert tabulate_gains(made(tmp_path / "b", *blocks), "domain_il") == []
+
+
+def test_rows_that_are_not_nested_are_compared_if_asked_for(tmp_path: Path) -> None:
+    """ER over DER: + 3, 4, 5, p 0.0202 alone, as FedProx over DER is no change in any seed and has no p.
+
+    Compared with FedAvg both are in a table already: DER has its one more method.
+    """
+    rows = [({}, (0.5, 0.5, 0.5)), (DER, BEFORE), ({"er": {}}, AFTER), (PROX, BEFORE)]
+    setting = made(tmp_path / "runs", *rows)
+    usual = tabulate_gains(setting, "domain_il")
+    asked = [("ER", "DER"), ("FedProx", "DER"), ("FedAvg", "DER"), ("ER", "gone")]
+    *others, found = tabulate_gains(setting, "domain_il", asked)
+    assert [texts(table) for table in others] == [texts(table) for table in usual]
+    assert found.caption == "domain-IL: other methods, compared with DER"
+    assert [row[:3] for row in texts(found)] == [
+        ["ER", "3", "+4.00 (+1.52 to +6.48), p 0.020"],
+        ["FedProx", "3", "+0.00"],
+    ]
+    saying = "ER, compared with DER, raises the average accuracy by 4.00 points (3 seeds): significant, p 0.020."
+    assert found.sentences[0] == saying
+    report = write_report(tmp_path / "runs", tmp_path / "out", compare=[("ER", "DER")])
+    assert saying in [line for table in report.sections[0].tables for line in table.sentences]
+    with pytest.raises(ConfigError, match="found no setting with the rows 'ER' and 'gone', allowed: 'FedAvg', 'DER'"):
+        write_report(tmp_path / "runs", tmp_path / "out", compare=[("ER", "gone")])
 
 
 @pytest.mark.parametrize(

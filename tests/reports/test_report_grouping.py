@@ -8,8 +8,8 @@ from made_runs import make_run
 from raysim.config.yaml_text import to_yaml
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.naming import derive_label
-from raysim.reports.reading import find_runs
-from raysim.reports.tables import tabulate_settings
+from raysim.reports.reading import FinishedRun, find_runs
+from raysim.reports.tables import tabulate_results, tabulate_settings
 
 
 def settings(directory: Path, *overrides: Mapping[str, object]) -> list[ExperimentSetting]:
@@ -44,14 +44,70 @@ def test_settings_are_called_by_their_runs_and_what_differs_is_a_table(tmp_path:
     assert [setting.title for setting in found] == ["made"] * 4
     table = tabulate_settings(found)
     assert table is not None
-    assert table.headings == ("setting", "partition.kind", "partition.alpha", "training.rounds_per_task")
+    assert table.headings == ("key", "1: made", "2: made", "3: made", "4: made")
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["1: made", "dirichlet", "0.5", "2"],
-        ["2: made", "dirichlet", "10.0", "2"],
-        ["3: made", "iid", "-", "2"],
-        ["4: made", "iid", "-", "9"],
+        ["partition.kind", "dirichlet", "dirichlet", "iid", "iid"],
+        ["partition.alpha", "0.5", "10.0", "-", "-"],
+        ["partition.min_samples", "1", "1", "-", "-"],
+        ["partition.balanced", "true", "true", "-", "-"],
+        ["training.rounds_per_task", "2", "2", "2", "9"],
     ]
     assert tabulate_settings(found[:1]) is None
+
+
+def test_a_key_that_one_setting_has_is_in_the_table_of_what_differs(tmp_path: Path) -> None:
+    found = settings(tmp_path, {"partition": {"kind": "dirichlet", "alpha": 0.5}}, {})
+    table = tabulate_settings(found)
+    assert table is not None
+    assert ["partition.alpha", "0.5", "-"] in [[cell.text for cell in row] for row in table.rows]
+
+
+def test_a_key_that_differs_between_rows_in_one_setting_says_so(tmp_path: Path) -> None:
+    """The rows of `slow` have their own rates; those of `fast` have one."""
+    runs = {}
+    for pace, rates in (("slow", (0.1, 0.2)), ("fast", (0.3, 0.3))):
+        for row, rate in zip(("FL", "ER"), rates, strict=True):
+            methods = {} if row == "FL" else {"er": {}}
+            made = {"methods": methods, "training.optimizer.lr": rate, "clients.count": 3 + (pace == "fast")}
+            make_run(tmp_path / pace / row, made)
+            runs[f"{pace}/{row}"] = {"methods": row, "pace": pace}
+    (tmp_path / "sweep.yaml").write_text(to_yaml({"name": "s", "runs": runs}))
+    table = tabulate_settings(group_runs(find_runs([tmp_path], []), []))
+    assert table is not None
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["clients.count", "3", "4"],
+        ["training.optimizer.lr", "by method", "0.3"],
+    ]
+
+
+def test_where_the_data_are_makes_no_setting(tmp_path: Path) -> None:
+    found = settings(tmp_path, {"seed": 1}, {"dataset.root": str(tmp_path), "dataset.download": False})
+    assert shape(found) == [("made", [("FedAvg", [0, 1])])]
+
+
+def test_runs_that_did_not_finish_are_counted_with_their_group(tmp_path: Path) -> None:
+    """Of five seeds of FedAvg two failed and one was interrupted; seed 0 failed too, and was repeated."""
+    for seed, status in enumerate(("done", "done", "failed", "failed", "interrupted")):
+        make_run(tmp_path / f"fl-{seed}", {"seed": seed}, status=status)
+    make_run(tmp_path / "again", {"seed": 0}, status="failed")
+    make_run(tmp_path / "er", {"methods": {"er": {}}})
+    make_run(tmp_path / "er-fast", {"methods": {"er": {}}, "training.optimizer.lr": 9.0}, status="failed")
+    left_out: list[str] = []
+    unfinished: list[FinishedRun] = []
+    (setting,) = group_runs(find_runs([tmp_path], left_out, unfinished=unfinished), left_out, unfinished)
+    assert [group.count for group in setting.groups] == ["2 (2 failed, 1 interrupted)", "1"]
+    table = tabulate_results(setting, "domain_il")
+    assert [row[1].text for row in table.rows] == ["2 (2 failed, 1 interrupted)", "1"]
+    assert left_out == [
+        f"{tmp_path}/{name}: found the status {status}, counted: done ({which})"
+        for name, status, which in (
+            ("again", "failed", "FedAvg, seed 0"),
+            ("er-fast", "failed", "er, seed 0"),
+            ("fl-2", "failed", "FedAvg, seed 2"),
+            ("fl-3", "failed", "FedAvg, seed 3"),
+            ("fl-4", "interrupted", "FedAvg, seed 4"),
+        )
+    ]
 
 
 def test_keys_that_only_one_setting_has_tell_settings_apart_where_no_other_does(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_plots_are_inside_once_with_words_for_them(page: Page, source: str, writ
 
 def test_it_is_called_as_its_runs_and_says_its_extent(page: Page) -> None:
     """Three runs of the name `made`, and a real one of that name, by FedAvg and FedProx."""
-    assert "\nmade\n4 runs, 2 methods, 1 setting." in page.text.replace("\n\n", "\n")
+    assert "\nmade\n4 runs, 2 methods, 1 setting; 1 more did not finish." in page.text.replace("\n\n", "\n")
 
 
 def test_the_anchors_lead_somewhere_and_ids_are_unique(page: Page) -> None:

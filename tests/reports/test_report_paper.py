@@ -150,7 +150,8 @@ def test_every_table_of_the_document_has_a_label(tmp_path: Path) -> None:
     write_report(tmp_path / "runs", tmp_path / "out")
     text = (tmp_path / "out" / "report.tex").read_text()
     labels = re.findall(r"\\label\{(tab:[^}]*)\}", text)
-    assert labels == ["tab:overview", "tab:settings", "tab:1-1", "tab:1-2", "tab:2-1", "tab:2-2"]
+    # of each setting: what was run, its results, what ER adds, and the hyperparameters
+    assert labels == ["tab:overview", "tab:settings", *(f"tab:{k}-{table}" for k in (1, 2) for table in (1, 2, 3, 4))]
     assert len(labels) == text.count(r"\caption{") - text.count(", continued.}")
     for file in re.findall(r"\\report/([^}]*)", (EXAMPLE / "paper.tex").read_text()):
         assert (tmp_path / "out" / file).is_file(), f"the example names {file}"

@@ -18,7 +18,8 @@ def report_on(folder: Path) -> tuple[Report, str]:
 
 def streams(report: Report) -> list[str | None]:
     """The file of each setting's picture, or the line in its place."""
-    return [section.stream.stem if section.stream else section.stream_note or None for section in report.sections]
+    notes = [next((note for note in section.notes if "stream" in note), None) for section in report.sections]
+    return [one.stream.stem if one.stream else note for one, note in zip(report.sections, notes, strict=True)]
 
 
 def change(run: Path, key: str, value: object) -> None:

@@ -26,19 +26,19 @@ def draw_over_tasks(scene: Scene) -> Iterator[Drawing]:
 
     Class-IL among the seen classes is omitted if it is class-IL in every run.
     """
-    setting = scene.setting
-    evaluations = [run.summary.evaluation for run in setting.runs]
-    for protocol in setting.protocols:
+    for protocol in scene.setting.protocols:
+        part = scene.evaluated(protocol)
+        setting, evaluations = part.setting, [run.summary.evaluation for run in part.setting.runs]
         if protocol == SEEN and all(one[SEEN]["accuracy"] == one["class_il"]["accuracy"] for one in evaluations):
             continue
         matrices = [
             setting.metric.scale * np.asarray([run.summary.evaluation[protocol]["accuracy"] for run in g.runs])
             for g in setting.groups
         ]
-        yield draw_matrices(scene, protocol, matrices)
+        yield draw_matrices(part, protocol, matrices)
         if setting.in_step and setting.tasks > 1:
-            yield _draw_after_each_task(scene, protocol, matrices)
-            yield draw_forgetting(scene, protocol, matrices)
+            yield _draw_after_each_task(part, protocol, matrices)
+            yield draw_forgetting(part, protocol, matrices)
 
 
 def _draw_after_each_task(scene: Scene, protocol: str, matrices: Sequence[Array]) -> Drawing:

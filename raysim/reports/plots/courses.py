@@ -52,6 +52,11 @@ def draw_over_rounds(scene: Scene) -> Iterator[Drawing]:
     Raises:
         ConfigError: a rounds.jsonl is missing or broken.
     """
+    for protocol in scene.setting.main_protocols:
+        yield from _draw_courses(scene.evaluated(protocol), protocol)
+
+
+def _draw_courses(scene: Scene, protocol: str) -> Iterator[Drawing]:
     setting, every = scene.setting, [rounds for group in scene.courses for rounds in group]
     evaluations = min(sum(line.evaluation is not None for line in rounds) for rounds in every)
     if evaluations < 2:
@@ -62,10 +67,9 @@ def draw_over_rounds(scene: Scene) -> Iterator[Drawing]:
         r.virtual_time is not None for rounds in every for r in rounds
     )
     axes = [*([ROUNDS] if often else []), BYTES, *([SECONDS] if measured else []), *([VIRTUAL_TIME] if timed else [])]
-    for protocol in setting.main_protocols:
-        if setting.tasks > 1:
-            yield _draw_tasks(scene, protocol)
-        yield from (_draw_average(scene, protocol, axis) for axis in axes)
+    if setting.tasks > 1:
+        yield _draw_tasks(scene, protocol)
+    yield from (_draw_average(scene, protocol, axis) for axis in axes)
 
 
 def _has_own_time(config: Mapping[str, object]) -> bool:

@@ -18,10 +18,11 @@ BOUND: Look = {"color": GREY, "marker": "x"}
 def draw_pareto(scene: Scene) -> Iterator[Drawing]:
     """Yield a plot for every protocol and cost, if the costs of at least three methods are known and differ."""
     for protocol in scene.setting.main_protocols:
+        part = scene.evaluated(protocol)
         for cost in COSTS:
-            points = find_points(scene.setting, protocol, cost)
-            if differ(find_rivals(scene.setting, points)):
-                yield _draw(scene, protocol, cost, points)
+            points = find_points(part.setting, protocol, cost)
+            if differ(find_rivals(part.setting, points)):
+                yield _draw(part, protocol, cost, points)
 
 
 def _draw(scene: Scene, protocol: str, cost: RunCost, points: Sequence[Point]) -> Drawing:

@@ -17,24 +17,24 @@ OTHER: Look = {"color": GREY, "marker": "o"}
 
 def draw_ranks(scene: Scene) -> Iterator[Drawing]:
     """Yield for every protocol the mean ranks over seeds, if there are several seeds and at least three methods."""
-    setting = scene.setting
-    for protocol in setting.main_protocols:
-        ranking = Ranking(setting, protocol)
+    for protocol in scene.setting.main_protocols:
+        part = scene.evaluated(protocol)
+        setting, ranking = part.setting, Ranking(part.setting, protocol)
         if len(ranking.ranked) < FEWEST or len(ranking.seeds) < 2:
             continue
         found = rank_over_seeds(ranking.values_by_seed([]).values, setting.metric.higher_is_better)
         members = [setting.groups.index(group) for group in ranking.ranked]
-        highlights = scene.highlights(protocol)
+        highlights = part.highlights(protocol)
         rows = {
-            scene.labels[index]: (
-                scene.looks[index] if index in highlights.members else OTHER,
+            part.labels[index]: (
+                part.looks[index] if index in highlights.members else OTHER,
                 (float(found.mean[place]), float(found.low[place]), float(found.high[place])),
             )
             for place, index in enumerate(members)
         }
         label, count = setting.label(protocol), len(ranking.seeds)
         words = f"Mean over {count} seeds of the rank by final average {setting.metric.name}, {label}; {INTERVAL}."
-        left_out = [scene.labels[k] for k in range(len(setting.groups)) if k not in members]
+        left_out = [part.labels[k] for k in range(len(setting.groups)) if k not in members]
         why = "as bounds, by a remark or because of other seeds"
         unranked = f" Not ranked, {why}: {', '.join(left_out)}." if left_out else ""
         stem = f"{setting.number}-{protocol}-ranks"

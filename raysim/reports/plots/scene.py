@@ -1,7 +1,7 @@
 """The common data of a setting's plots: its rounds, read once, and the look of each method in the whole report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from raysim.reports.grouping import ExperimentSetting
@@ -35,6 +35,15 @@ class Scene:
     def labels(self) -> Sequence[str]:
         """The names of the groups, without tuned values."""
         return [group.name for group in self.setting.groups]
+
+    def evaluated(self, protocol: str) -> "Scene":
+        """Return the scene of the groups that were evaluated by a protocol."""
+        groups = self.setting.groups
+        kept = [index for index, group in enumerate(groups) if protocol in group.protocols]
+        if len(kept) == len(groups):
+            return self
+        setting = replace(self.setting, groups=[groups[index] for index in kept])
+        return Scene(setting, [self.looks[index] for index in kept])
 
     def highlights(self, protocol: str) -> Highlights:
         """Return the groups that a protocol's plots highlight."""

@@ -87,12 +87,10 @@ def choose_look(number: int, component: int = 0) -> Look:
     }
 
 
-def range_of(metric: Metric, change: bool = False) -> Bounds:
-    """Return the smallest and the largest value of a metric, or of its change, as shown; None if unbounded."""
+def range_of(metric: Metric) -> Bounds:
+    """Return the smallest and the largest value of a metric, as shown; None if unbounded."""
     low, high = (None if end is None else float(metric.scale * end) for end in metric.range)
-    if not change:
-        return low, high
-    return (None, None) if low is None or high is None else (low - high, high - low)
+    return low, high
 
 
 def spread(values: Array, bounds: Bounds) -> Array:

@@ -22,10 +22,10 @@ def draw_tradeoffs(scene: Scene) -> Iterator[Drawing]:
     setting = scene.setting
     if not setting.in_step or setting.tasks == 1:
         return
-    for (methods, method, knob), sweeps in _knob_sweeps(scene).items():
-        name = "-".join(["tradeoff", method, knob, "of", *methods])
-        name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
-        for protocol in setting.main_protocols:
+    for protocol in setting.main_protocols:
+        for (methods, method, knob), sweeps in _knob_sweeps(scene.evaluated(protocol)).items():
+            name = "-".join(["tradeoff", method, knob, "of", *methods])
+            name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
             stem = f"{setting.number}-{protocol}-{name}"
             yield _draw_tradeoff(scene, sweeps, protocol, f"{spell_method(method)} {knob}", stem)
 

@@ -1,7 +1,7 @@
 """The cells of the stream's picture: which samples a client has in which rounds."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -67,7 +67,7 @@ def find_cells(federation: Federation, client: int) -> tuple[list[StreamCell], b
         if len(exact) <= MOST_CELLS:
             return exact, True
     columns = range(1, rounds + 1, rounds_per_column(rounds))
-    return [*_join(_group(federation, client, columns))], False
+    return _join(_group(federation, client, columns)), False
 
 
 def _group(federation: Federation, client: int, begins: range) -> Iterator[StreamCell]:
@@ -81,18 +81,15 @@ def _group(federation: Federation, client: int, begins: range) -> Iterator[Strea
             yield StreamCell(first, last, window, dict(sorted(stream.counts_in(window, window + 1).items())))
 
 
-def _join(cells: Iterator[StreamCell]) -> Iterator[StreamCell]:
-    """Yield the cells; neighbors with the same tasks are one, with the window of the first of them."""
-    before: StreamCell | None = None
+def _join(cells: Iterator[StreamCell]) -> list[StreamCell]:
+    """Return the cells; neighbors with the same tasks are one, with the window of the first of them."""
+    joined: list[StreamCell] = []
     for cell in cells:
-        if before is not None and before.last + 1 == cell.first and before.tasks == cell.tasks:
-            before = StreamCell(before.first, cell.last, before.window, before.counts)
-            continue
-        if before is not None:
-            yield before
-        before = cell
-    if before is not None:
-        yield before
+        if joined and joined[-1].last + 1 == cell.first and joined[-1].tasks == cell.tasks:
+            joined[-1] = replace(joined[-1], last=cell.last)
+        else:
+            joined.append(cell)
+    return joined
 
 
 def count_clients(federation: Federation, columns: int) -> Overview:

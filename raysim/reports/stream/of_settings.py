@@ -1,6 +1,7 @@
 """The streams of a report's settings: each is drawn once, from the config of the setting's first run."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from raysim.config import Config, load
@@ -23,51 +24,49 @@ DECIDING = (  # keys that decide what the picture shows
 )
 
 
-class StreamPlots:
-    """Writes the streams of a report's settings as plots.
+def draw_streams(
+    settings: Sequence[ExperimentSetting], folder: Path, left_out: list[str]
+) -> Iterator[tuple[Plot | None, str]]:
+    """Yield for each setting the plot of its stream, and a line instead if an earlier setting has the same one.
 
     Args:
-        folder: where they are written. It exists.
+        settings: the settings of a report.
+        folder: where plots are written. It exists.
         left_out: receives a line for each stream that is not drawn.
     """
-
-    def __init__(self, folder: Path, left_out: list[str]) -> None:
-        self._folder = folder
-        self._left_out = left_out
-        self._drawn: dict[str, tuple[int, Plot | None]] = {}  # by stream: the setting that has it first, its plot
-
-    def draw(self, setting: ExperimentSetting) -> tuple[Plot | None, str]:
-        """Return the plot of a setting's stream, and a line if an earlier setting has the same one."""
-        run = setting.runs[0]
+    drawn: dict[str, tuple[int, Plot | None]] = {}  # by stream: the setting that has it first, its plot
+    for setting in settings:
+        run, plot = setting.runs[0], None
         stream = identify(run)
-        if stream in self._drawn:
-            number, plot = self._drawn[stream]
-            return None, f"The stream is that of setting {number}." if plot else ""
-        plot = None
+        if stream in drawn:
+            number, plot = drawn[stream]
+            yield None, f"The stream is that of setting {number}." if plot else ""
+            continue
         try:
             if not own_names(run.config):  # a report imports no code that runs name
-                plot = self._write(run, f"{setting.number}-stream")
+                plot = _write(run, folder, f"{setting.number}-stream", len(drawn))
         except MissingData:  # many reports are written where the data never were
             pass
         except (ConfigError, RunError) as error:
-            self._left_out.append(f"setting {setting.number}: its stream: {error}")
-        self._drawn[stream] = setting.number, plot
-        return plot, ""
+            left_out.append(f"setting {setting.number}: its stream: {error}")
+        drawn[stream] = setting.number, plot
+        yield plot, ""
 
-    def _write(self, run: FinishedRun, stem: str) -> Plot:
-        """Write the stream of a run. Raises ConfigError or RunError if it cannot be drawn."""
-        command = f"`raysim show {run.directory / 'config.yaml'}` draws it"
-        if len(self._drawn) >= MOST:
-            raise ConfigError(f"a report has at most {MOST}; {command}")
-        with only_named_by():
-            config = load(run.config)
-            if slow := [name for name in _datasets(config) if name in SLOW]:
-                raise ConfigError(f"reading {slow[0]} takes long; {command}")
-            facts = collect_facts(config, pretend=False)
-        picture = draw_facts(facts)
-        plot = Plot(self._folder, stem, " ".join([picture.caption, *picture.notes]), WIDTH)
-        picture.save(plot.file)
-        return plot
+
+def _write(run: FinishedRun, folder: Path, stem: str, before: int) -> Plot:
+    """Write the stream of a run, after others. Raises ConfigError or RunError if it cannot be drawn."""
+    command = f"`raysim show {run.directory / 'config.yaml'}` draws it"
+    if before >= MOST:
+        raise ConfigError(f"a report has at most {MOST}; {command}")
+    with only_named_by():
+        config = load(run.config)
+        if slow := [name for name in _datasets(config) if name in SLOW]:
+            raise ConfigError(f"reading {slow[0]} takes long; {command}")
+        facts = collect_facts(config, pretend=False)
+    picture = draw_facts(facts)
+    plot = Plot(folder, stem, " ".join([picture.caption, *picture.notes]), WIDTH)
+    picture.save(plot.file)
+    return plot
 
 
 def _datasets(config: Config) -> list[str]:
