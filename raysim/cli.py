@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RunError as error:
         for note in getattr(error, "__notes__", ()):
             print(note, file=sys.stderr)
-        print(f"the run failed: {error}", file=sys.stderr)
+        print(f"{_what(given)} failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(*getattr(interrupt, "__notes__", ()), "interrupted", sep="\n", file=sys.stderr)
@@ -48,8 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except (Exception, SystemExit) as error:  # of custom code, or a bug in raysim
         traceback.print_exception(error)
-        print(f"the run failed: {single_line(describe_error(error))}", file=sys.stderr)
+        print(f"{_what(given)} failed: {single_line(describe_error(error))}", file=sys.stderr)
         return 1
+
+
+def _what(given: Sequence[str]) -> str:
+    return "the check" if given[:1] == ["check"] else "the run"
 
 
 def describe_mistake(error: ConfigError) -> str:
@@ -89,7 +93,7 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
         with uncollected():
             from raysim.launch.bar import open_run_display
             from raysim.launch.display import result_console, show_result
-            from raysim.launch.resuming import resolve_resumed, resume_command
+            from raysim.launch.resuming import resolve_resumed
             from raysim.launch.run import default_directory, run
 
         if draft is None or asked.resume:
@@ -102,7 +106,7 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
             how = {"local": asked.local, "resume": asked.resume, "trust": asked.trust}
             result = run(config, out=out, display=shown, session=session, **how)
     if not asked.quiet:
-        show_result(result, result_console(), resume_command(config, result.directory))
+        show_result(result, result_console(), config, asked.local)
         if config.logging.profile:
             from raysim.reports.profile import show_profile
 
@@ -220,7 +224,7 @@ def _report(parser: ArgumentParser, asked: Namespace) -> int:
         from raysim.reports.write import write_report
 
     with open_report_display(sys.stderr if asked.json else sys.stdout) as tell:
-        report = write_report(asked.directories, asked.out, asked.against, tell=tell)
+        report = write_report(asked.directories, asked.out, asked.against, compare=asked.compare, tell=tell)
     if asked.json:
         _print_json(report_to_json(report))
     else:

@@ -143,6 +143,8 @@ def _report(parser: ArgumentParser) -> None:
     parser.add_argument("directories", metavar="DIR", nargs="+", help="a directory with runs below it, or a run's own")
     parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
     parser.add_argument("--against", metavar="PAPER", help="compare with the published figures of a paper")
+    also = {"nargs": 2, "action": "append", "default": [], "metavar": ("ROW", "OTHER")}
+    parser.add_argument("--compare", help="also compare two rows of the tables, by their names; repeatable", **also)
     parser.add_argument("--json", action="store_true", help=JSON)
 
 
@@ -150,7 +152,6 @@ def _evaluate(parser: ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
     parser.add_overrides("a key of dataset, scenario or evaluation")
     parser.add_argument("--out", metavar="FILE", type=Path, help="also write the accuracies as JSON, to a new file")
-    parser.add_argument("--local", action="store_true", help="has no effect: an evaluation never needs Ray")
     parser.add_argument("--trust", action="store_true", help=TRUST)
 
 

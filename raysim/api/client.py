@@ -90,7 +90,7 @@ class Client(Stateful):
         Raises:
             KeyError: the server has sent no broadcast of this name.
         """
-        return self.shared.broadcasts[name].value
+        return self.shared.value_of(name)
 
     @abstractmethod
     def local_training(self) -> Delta:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -38,6 +39,13 @@ class Shared:
     objective: Objective = CLASSIFICATION
     networks: dict[str, nn.Module] = field(default_factory=dict)
     """The auxiliary networks, by name, with their initial weights; see `Client.make`."""
+
+    def value_of(self, broadcast: str) -> Any:
+        """Return the value of a broadcast. Raises KeyError: see `Client.from_server`."""
+        if broadcast not in self.broadcasts:
+            allowed = f"allowed: what the server has sent, {', '.join(self.broadcasts)}"
+            raise KeyError(f"from_server: found {broadcast!r:.60}, {allowed}")
+        return self.broadcasts[broadcast].value
 
     def unlabelled_in(self, client: int, window: int) -> Tensor:
         """Return the positions (int64 [n]) of a client's samples without labels in a window.

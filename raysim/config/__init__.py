@@ -86,6 +86,7 @@ def draft(document: Document) -> Draft:
     mistakes: list[Mistake]
     if {"base", "grid"} <= document.values.keys():
         words = f"found a sweep, allowed: a run's config; did you mean `raysim sweep {document.file or 'FILE'}`?"
+        words += " With --list, it checks the runs and starts none"
         raise ConfigError(words, document.file or "")
     try:
         config = Config.model_validate(document.values)

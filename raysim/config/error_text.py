@@ -91,7 +91,7 @@ def describe_unknown(
         all_in: the command that lists all names.
     """
     known = list(names)
-    quoted = [f"'{other}'" for other in meant]
+    quoted = [f"'{other}'" + " at the top level" * (other == name) for other in meant]
     near = f"; did you mean {either(quoted)}?" if quoted else nearest(name, known)
     found = f"unknown {word} {show(name)}{of}"
     if quoted or (near and len(known) > FEW):

@@ -77,7 +77,7 @@ def find_meant(root: type[BaseModel], values: Values, keys: Keys, beside: Iterab
 
     A key of the same name further down comes first, then a similar one of the same block (`beside`), for which the
     result is empty. Then come keys of the same name anywhere, those of components that the config does not choose,
-    similar ones anywhere, and those of methods.
+    similar ones anywhere, and those of methods. For a method's key, only keys of the same name outside methods count.
     """
     name, above = str(keys[-1]), keys[:-1]
 
@@ -89,12 +89,15 @@ def find_meant(root: type[BaseModel], values: Values, keys: Keys, beside: Iterab
     everywhere = sorted(set(_walk_keys(root, values)))
     same = [other for other in everywhere if other[-1] == name and other != keys]  # of another kind of block
     similar = find_nearest(name, [other[-1] for other in everywhere])
-    meant = (
-        [".".join(other) for other in [*filter(is_below, same)] or same]
-        or sorted(set(_find_in_components(root, name)))
-        or [".".join(other) for other in everywhere if other[-1] == similar]
-        or [f"methods.{method}.{name}" for method in table("method") if name in _own_keys("method", method)]
-    )
+    if above[:1] == ("methods",):
+        meant = [".".join(other) for other in same if other[0] != "methods"]
+    else:
+        meant = (
+            [".".join(other) for other in [*filter(is_below, same)] or same]
+            or sorted(set(_find_in_components(root, name)))
+            or [".".join(other) for other in everywhere if other[-1] == similar]
+            or [f"methods.{method}.{name}" for method in table("method") if name in _own_keys("method", method)]
+        )
     return meant if len(meant) <= MOST_MEANT else []
 
 

@@ -22,7 +22,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from raysim.api.encoded import Encoded
+from raysim.api.encoded import Encoded, decoded
 from raysim.system.errors import RunError
 from raysim.system.state import map_tensors
 
@@ -79,6 +79,13 @@ class ExactSum:
     limbs: Tensor | None = None  # the sum (int64 [limbs, *shape]), on the first value's device
     weight: int = 0  # the sum of the weights, as a multiple of 2^-62
     single: tuple[Tensor | Encoded, float] | None = None  # the first value and its weight, if not yet in the limbs
+
+    @property
+    def shape(self) -> torch.Size | None:
+        """The shape of the values; None if there is none yet."""
+        if self.single is not None:
+            return decoded(self.single[0]).shape
+        return None if self.limbs is None else self.limbs.shape[1:]
 
     def add(self, value: Tensor | Encoded, weight: float) -> None:
         """Add weight * value. The caller has to call `grid.check` with the value's magnitude later.

@@ -161,6 +161,8 @@ class Reply:
             return
         if decoded(term.value).dtype == torch.float64 and name not in self.doubles:
             self.doubles.append(name)
+        if name in self.sums:
+            _check_shapes(name, decoded(term.value).shape, self.sums[name].shape)
         weight = 1 / self.cohort_size if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, in its {name}", term.value)], weight)
 
@@ -210,6 +212,7 @@ class Reply:
         for name, part in other.sums.items():
             if name not in self.sums:
                 self.sums[name] = ExactSum(part.grid)
+            _check_shapes(name, part.shape, self.sums[name].shape)
             self.sums[name].merge(part)
         for name, terms in other.by_client.items():
             self.by_client.setdefault(name, {}).update(terms)
@@ -288,6 +291,13 @@ class Reply:
     def _count(self, client: int, method: str, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes
         self.bytes_by_method[method] = self.bytes_by_method.get(method, 0) + nbytes
+
+
+def _check_shapes(name: str, found: torch.Size | None, other: torch.Size | None) -> None:
+    """Check that a client's term has the shape of the others'; torch would stretch [1] to [3]. Raises WrongResult."""
+    if found is not None and other is not None and found != other:
+        words = f"found a term of shape {[*found]}, allowed: {[*other]}, which other clients sent"
+        raise WrongResult(f"methods.{name}: {words}; or the reduction by_client")
 
 
 def _read(numbers: Sequence[Tensor]) -> list[float]:

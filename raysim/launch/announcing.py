@@ -7,6 +7,7 @@ from shlex import quote
 from raysim.config import Config
 from raysim.estimate.placement import Placement
 from raysim.launch.amounts import in_number
+from raysim.launch.resuming import resume_command, trust_option
 from raysim.records.result import Result
 
 
@@ -37,13 +38,13 @@ def describe_start(
     yield f"running {where}; files go to {directory}"
 
 
-def describe_next(result: Result, resume_command: str) -> Iterator[tuple[str, str]]:
-    """Yield what a user may do after a run, each with its command."""
+def describe_next(result: Result, config: Config, local: bool) -> Iterator[tuple[str, str]]:
+    """Yield what a user may do after a run, each with its command. `local` says whether it ran without Ray."""
     if result.status == "interrupted":
-        yield "to resume", resume_command
+        yield "to resume", resume_command(config, result.directory, local)
         return
     directory = quote(str(result.directory))
     yield "report", f"raysim report {directory}"
-    yield "evaluate", f"raysim evaluate {directory}"
+    yield "evaluate", f"raysim evaluate {directory}{trust_option(config)}"
     if any(result.directory.glob("events.out.*")):
         yield "TensorBoard", f"tensorboard --logdir {directory}"

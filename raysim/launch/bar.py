@@ -16,7 +16,7 @@ from rich.text import Text
 from raysim.config import Config
 from raysim.data.downloading import downloads_reported
 from raysim.engine.events import Event, RoundDone, Started, StartStep
-from raysim.launch.display import RunDisplay, RunLines, accuracy_so_far, print_line
+from raysim.launch.display import NoDisplay, RunDisplay, RunLines, accuracy_so_far, print_line
 from raysim.system.console import make_console
 
 SHORTEST, LONGEST = 8, 40  # columns of a bar
@@ -128,7 +128,7 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
     What cannot be written is left out.
     """
     if quiet:
-        yield RunDisplay()
+        yield NoDisplay()
         return
     console = make_console(sys.stdout)
     if console.is_jupyter:

@@ -46,6 +46,7 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     Raises:
         MissingData: data are missing that declare no size; what is known by then has been yielded.
         ConfigError: as the run itself would; what is known by then has been yielded.
+        RunError: a rehearsal failed, as with a mistake in a custom method; all else has been yielded.
     """
     if cluster and config.resources.address is None:
         raise ConfigError("resources.address: found null, allowed with --cluster: the address of a cluster")
@@ -90,10 +91,10 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
         yield "cache", _cache(making)
     try:
         cost = foresee(config, federation, model)
-    except RunError as error:
-        yield "rounds", f"{rounds}; bytes, steps and time are not known before: {error}"
+    except RunError:
+        yield "rounds", f"{rounds}; a rehearsal with one client and few samples failed: bytes, steps, time are unknown"
         yield from _places(config, capacity, need, cluster)
-        return
+        raise
     yield "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates"
     yield from _work(cost, about)
     yield from _places(config, capacity, need, cluster)
@@ -111,6 +112,7 @@ def check_run(
 
     Raises:
         ConfigError: as the run itself would.
+        RunError: a rehearsal failed, as with a mistake in a custom method.
     """
     return dict(estimate_run(load(config, overrides)))
 

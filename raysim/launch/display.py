@@ -53,9 +53,13 @@ class RunDisplay(Display):
             self.say(f"{event.why}; resuming from round {event.round}")
 
 
+class NoDisplay(RunDisplay):
+    """Display of nothing at all, as with --quiet."""
+
+
 def show_warning(display: RunDisplay, text: str) -> None:
     """Show a warning, in a call from Python as one of Python's."""
-    if type(display) is RunDisplay:  # which shows nothing
+    if type(display) is RunDisplay:  # a call from Python
         warnings.warn(text, stacklevel=3)
     display.say(text)
 
@@ -92,8 +96,8 @@ def accuracy_so_far(event: RoundDone, config: Config) -> str:
     )
 
 
-def show_result(result: Result, console: Console, resume_command: str) -> None:
-    """Print the accuracy matrices, the metrics, the place of the files, and how to resume an interrupted run."""
+def show_result(result: Result, console: Console, config: Config, local: bool) -> None:
+    """Print the accuracy matrices, the metrics, the place of the files, and what to do next; see `describe_next`."""
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
@@ -127,7 +131,7 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         f"{result.bytes_up / MIB:.1f} MiB up, {result.bytes_down / MIB:.1f} MiB down",
     )
     print_line(console, f"run directory: {result.directory}")
-    for what, command in describe_next(result, resume_command):
+    for what, command in describe_next(result, config, local):
         print_line(console, f"{what + ':':<14} {command}")
 
 

@@ -31,6 +31,7 @@ class Execution:
         directory: the run's.
         display: shows its events.
         start: starts the run, see `Start`.
+        local: whether the command to resume it has --local.
 
     Attributes:
         recovery: restarts the run after the loss of a process.
@@ -45,11 +46,12 @@ class Execution:
         directory: Path,
         display: RunDisplay,
         start: Start,
+        local: bool = False,
     ) -> None:
         self.recovery = Recovery(start, config.checkpoint.tries)
         self.result: Result | None = None
         self._config, self._federation, self._callbacks = config, federation, callbacks
-        self._directory, self._display = directory, display
+        self._directory, self._display, self._local = directory, display, local
 
     def steps(
         self, began: float, footprint: Footprint, around: AbstractContextManager[Any] | None = None
@@ -95,7 +97,7 @@ class Execution:
                     error.add_note(str(also))
                 if recorder.checkpoints.newest is not None:
                     where = f"resume from round {recorder.checkpoints.newest}"
-                    error.add_note(f"{where}: {resume_command(self._config, self._directory)}")
+                    error.add_note(f"{where}: {resume_command(self._config, self._directory, self._local)}")
                 raise
             self._end(recorder, audience, recorder.status)
 
@@ -111,4 +113,6 @@ class Execution:
             if recorder.footprint.samples:
                 recorder.footprint.sample()
             self.result = recorder.end(status)
+        if status == "done" and self.result.rounds and not self.result.updates:
+            show_warning(self._display, "no client took part in any round, so the model is the initial one")
         audience.end(self.result)

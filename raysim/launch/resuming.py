@@ -44,7 +44,11 @@ def resolve_resumed(
     return now
 
 
-def resume_command(config: Config, directory: Path) -> str:
-    """Return the command that resumes a run from its directory."""
-    own = any(not name.startswith("raysim.") for name in own_names(config))
-    return f"raysim run --resume --out {quote(str(directory))}{' --trust' * own}"
+def resume_command(config: Config, directory: Path, local: bool) -> str:
+    """Return the command that resumes a run from its directory. `local` says whether it ran without Ray."""
+    return f"raysim run --resume --out {quote(str(directory))}{' --local' * local}{trust_option(config)}"
+
+
+def trust_option(config: Config) -> str:
+    """Return the option of commands that read a run's directory: --trust if the run has custom components."""
+    return " --trust" * any(not name.startswith("raysim.") for name in own_names(config))

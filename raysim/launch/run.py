@@ -126,7 +126,7 @@ def run(
             if getattr(display, "console", None) is not None:  # a custom display need not have it
                 for line in describe_start(resolved, federation.availability.rounds, directory, places, local):
                     display.say(line)  # now that nothing of the config or the machine is wrong
-            execution = Execution(resolved, federation, told, directory, display, start)
+            execution = Execution(resolved, federation, told, directory, display, start, local)
             steps = execution.steps(began, footprint, _interruptible(execution.recovery, display, log))
             try:
                 for _ in steps:

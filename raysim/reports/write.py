@@ -88,7 +88,7 @@ def write_report(
         if not any(names.issuperset(pair) for names in rows):
             known = ", ".join(map(repr, dict.fromkeys(group.name for one in settings for group in one.groups)))
             raise ConfigError(
-                f"compare: found no setting with the rows {' and '.join(map(repr, pair))}, allowed: {known}"
+                f"--compare: found no setting with the rows {' and '.join(map(repr, pair))}, allowed: {known}"
             )
     target = packed_directory(Path(directories[0])) if out is None else Path(out)
 

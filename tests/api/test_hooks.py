@@ -102,6 +102,13 @@ def test_posts_are_seen_in_their_newest_version(everything):
         assert {tuple(e[4]) for e in entries if e[1] == "count"} == {(float(task),) * 7}
 
 
+def test_a_broadcast_that_was_not_sent_is_named_with_those_that_were(everything):
+    client = everything[0].simulation.runner.host.clients[0]
+    assert client.from_server("anchor").tolist() == [2.0] * 7
+    with pytest.raises(KeyError, match="from_server: found 'ancor', allowed: what the server has sent, model, anchor"):
+        client.from_server("ancor")
+
+
 def test_records_of_both_halves_reach_the_round(everything):
     """Clients record their number, the mean is over the cohort; the server records the round's."""
     assert [dict(r.records) for r in everything[0].rounds] == [

@@ -278,7 +278,7 @@ def test_one_that_raises_is_named_and_the_last_checkpoint_is_kept(
     asked = [f"callbacks={{'{__name__}:Watch': {{}}, {fails}}}", "--out", str(out), "--local", "--quiet"]
     assert main(["run", str(path), *asked]) == 1
     above, last = capsys.readouterr().err.splitlines()
-    assert above == f"resume from round 3: raysim run --resume --out {out} --trust"
+    assert above == f"resume from round 3: raysim run --resume --out {out} --local --trust"
     line = Fails._fail.__code__.co_firstlineno + 2
     place = f"(Fails.on_round, {__file__}:{line})"
     assert last == f"the run failed: callback {__name__}:Fails: ZeroDivisionError: mine {place}; on_round, round 4"

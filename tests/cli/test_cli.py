@@ -327,7 +327,8 @@ def test_check_starts_nothing_and_says_what_would_start() -> None:
 def test_a_command_to_copy_is_quoted_for_the_shell(capsys: Captured) -> None:
     assert main(["new", "FL + ER.yaml"]) == 0
     assert capsys.readouterr().out.endswith("then raysim check 'FL + ER.yaml'\n")
-    assert resume_command(load("FL + ER.yaml"), Path("FL + ER")) == "raysim run --resume --out 'FL + ER'"
+    config, resume = load("FL + ER.yaml"), "raysim run --resume --out 'FL + ER'"
+    assert [resume_command(config, Path("FL + ER"), local) for local in (False, True)] == [resume, f"{resume} --local"]
 
 
 def test_the_schema_is_json_that_describes_every_block(capsys: Captured) -> None:
@@ -475,7 +476,7 @@ MY_OWN = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize("where", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.soak])])
 def test_what_is_my_own_comes_from_the_working_directory(where: str) -> None:
     local = ["--local"] if where == "local" else []
     done = process(SCRIPT, "run", "tiny.yaml", *MY_OWN, "--quiet", "--out", "out", *local)

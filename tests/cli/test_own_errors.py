@@ -200,6 +200,17 @@ def test_the_last_line_says_where(what: str, config: str, tmp_path: Path, capsys
 FAIL = fail.__code__.co_firstlineno + 2
 
 
+def test_a_check_fails_if_a_rehearsal_does(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["check", config, f'methods={{"{__name__}:OnTheServer": {{}}}}']
+    place = rf"\(OnTheServer\.Server\.update, {re.escape(__file__)}:{FAIL}\); it failed in a rehearsal"
+    for option, shown in (([], ["actors", "memory"]), (["--json"], [])):
+        assert main([*asked, *option]) == 1
+        output, errors = capsys.readouterr()
+        assert [line.split()[0] for line in output.splitlines()][-2:] == shown
+        assert errors.startswith("Traceback (most recent call last):")
+        assert re.fullmatch(rf"the check failed: {MINE} {place}", errors.splitlines()[-1])
+
+
 def test_a_run_of_a_sweep_that_ends_the_process_is_one_that_failed(config: str, tmp_path: Path) -> None:
     sets = {"quits": {"dataset": {"name": f"{__name__}:quitting_data"}}, "fine": {}}
     with pytest.raises(RunError, match=r"1 of 2 runs failed; the first was .*quits: SystemExit: 0 \(quitting_data, "):
@@ -220,4 +231,4 @@ def test_the_innermost_place_is_named_and_a_checkpoint_beside_it(
     more = [f'methods={{"{__name__}:OnTheServer": {{}}}}', "checkpoint.every_rounds=1"]
     assert main(["run", config, *more, "--out", str(out), "--local", "--quiet"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith(f"; server, round 3; resume from round 2: raysim run --resume --out {out} --trust")
+    assert last.endswith(f"; server, round 3; resume from round 2: raysim run --resume --out {out} --local --trust")

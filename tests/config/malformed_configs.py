@@ -156,6 +156,14 @@ ON_THE_COMMAND_LINE = [
      "methods.fedprox.mu: found -1, allowed: a number >= 0 (and 1 more)")),
     (["methods.der.share=0"], "methods.der.share=0: found 0, allowed: a number > 0 and <= 1"),
     (["methods.der.beta=0"], "methods.der.beta=0: unknown key 'beta' of 'der'; allowed: alpha, sizes, share"),
+    (["methods.der.mu=0"], "methods.der.mu=0: unknown key 'mu' of 'der'; allowed: alpha, sizes, share"),
+    (["methods={der: {mu: 0}, fedprox: {mu: 1}}"], ("methods={der: {mu: 0}, fedprox: {mu: 1}}: methods.der.mu: unknown "
+     "key 'mu' of 'der'; allowed: alpha, sizes, share")),
+    (["methods.der.shards_per_client=0"], ("methods.der.shards_per_client=0: unknown key 'shards_per_client' of 'der'; "
+     "allowed: alpha, sizes, share")),
+    (["clients.partition=iid"], ("clients.partition=iid: unknown key 'partition'; did you mean 'partition' at the top "
+     "level?")),
+    (["methods.der.lr=0"], "methods.der.lr=0: unknown key 'lr' of 'der'; did you mean 'training.optimizer.lr'?"),
     (["methods.picky.pairs=3"], "methods.picky.pairs=3: found 3: it must be\\neven"),
     (["methods=[der]"], ("methods=[der]: found ['der'], allowed: a block of method names, each with its keys, such as "
      "{fedprox: {mu: 0.1}}")),
@@ -227,13 +235,13 @@ ON_THE_COMMAND_LINE = [
     (["training.lr=0.1"], "training.lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?"),
     (["model.lr=0.1"], "model.lr=0.1: unknown key 'lr' of 'net'; did you mean 'training.optimizer.lr'?"),
     (["epochs=3"], "epochs=3: unknown key 'epochs'; did you mean 'training.local_epochs'?"),
-    (["training.seed=3"], "training.seed=3: unknown key 'seed'; did you mean 'seed'?"),
+    (["training.seed=3"], "training.seed=3: unknown key 'seed'; did you mean 'seed' at the top level?"),
     (["count=3"], "count=3: unknown key 'count'; did you mean 'clients.count' or 'participation.count'?"),
     (["mu=0.1"], "mu=0.1: unknown key 'mu'; did you mean 'methods.fedprox.mu'?"),
     (["shards_per_client=3"], ("shards_per_client=3: unknown key 'shards_per_client'; did you mean 'partition={kind: "
      "shards, shards_per_client: ...}'?")),
     (["base=quickstart", "grid={seed: [0]}"], ("run.yaml: found a sweep, allowed: a run's config; did you mean "
-     "`raysim sweep run.yaml`?")),
+     "`raysim sweep run.yaml`? With --list, it checks the runs and starts none")),
     (["shards_per_client=3", "partition=shards"], ("shards_per_client=3: unknown key 'shards_per_client'; did you mean "
      "'partition.shards_per_client'?")),
     (["methods={fedbuff: {}}"], ("methods={fedbuff: {}}: methods.fedbuff: found a schedule, allowed: methods; it is "

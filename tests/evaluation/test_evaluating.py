@@ -171,7 +171,7 @@ def test_the_command_prints_the_accuracies_and_writes_them(
     done: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "found.json"
-    assert main(["evaluate", str(done.directory), "--out", str(out), "evaluation.split=test", "--local"]) == 0
+    assert main(["evaluate", str(done.directory), "--out", str(out), "evaluation.split=test"]) == 0
     output, errors = capsys.readouterr()
     assert errors == ""
     record = json.loads(out.read_text())

@@ -329,7 +329,7 @@ def test_what_is_shown_says_whose_models_they_are(tiny, tmp_path):
         assert values == pytest.approx([row[1] for row in run.evaluation["domain_il"][figure]])
     assert {"domain_il/task_1", "domain_il/worst_so_far", "domain_il/std_so_far"} <= {*shown.Tags()["scalars"]}
     console = Console(file=io.StringIO(), width=200)
-    show_result(run, console, "")
+    show_result(run, console, tiny(), local=True)
     lines = console.file.getvalue().splitlines()
     assert lines[0].startswith("accuracy in %, domain-IL of clients' own models: row t is after task t")
     first, second = (100 * value for value in run.evaluation["domain_il"]["worst"][-1])

@@ -15,7 +15,7 @@ from raysim.launch import check as checking
 from raysim.launch.amounts import in_milliseconds
 from raysim.launch.display import RunDisplay
 from raysim.system.capacity import Capacity
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, RunError
 
 GIB = 2**30
 ALONE = MemoryNeed(forked=True)  # processes that hold nothing
@@ -160,7 +160,7 @@ def test_a_run_may_start_where_memory_may_be_lacking(tiny, check, monkeypatch, t
 
 
 def test_what_may_depend_on_values_is_about(check):
-    """Watchful is user-defined, and Curious selects clients. What fails in a rehearsal leaves the actors' lines."""
+    """Watchful is user-defined, and Curious selects clients."""
     said = check(methods={"probes:Watchful": {}})
     assert said["rounds"] == "4 with 12 client updates"
     assert said["steps"] == "about 36 gradient steps"
@@ -169,9 +169,11 @@ def test_what_may_depend_on_values_is_about(check):
     assert check(methods={"probes:Curious": {}})["rounds"] == "4 with about 12 client updates"
 
 
-def test_what_fails_in_a_rehearsal_leaves_the_rest(check):
-    said = check(methods={"probes:Failing": {}})
-    assert said["rounds"].startswith("4; bytes, steps and time are not known before: ")
+def test_what_fails_in_a_rehearsal_fails_the_check_after_the_rest(lines):
+    said = {}
+    with pytest.raises(RunError, match=r"^ValueError: no, way \(Failing\.Server\.announce, .*it failed in a rehearsal"):
+        said.update(lines(methods={"probes:Failing": {}}))
+    assert said["rounds"].startswith("4; a rehearsal with one client and few samples failed: ")
     assert not {"steps", "bytes up", "time"} & set(said)
     assert "3 hosts" in said["actors"]
 

@@ -1,7 +1,7 @@
 """The result on a terminal: a matrix in colors, and no number twice."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,20 @@ import pytest
 from rich.console import Console
 
 import raysim
+from raysim.api import Method, Server, ServerHalf
+from raysim.config import load
 from raysim.evaluation.metrics import summarise
+from raysim.launch.bar import open_run_display
 from raysim.launch.display import show_result
 
 MATRIX = [[0.9, 0.1], [0.2, 0.8]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nobody(Method):
+    class Server(ServerHalf):
+        def select(self, server: Server) -> list[int]:
+            return []
 
 
 @pytest.fixture
@@ -24,7 +34,8 @@ def result(tiny, tmp_path: Path) -> raysim.Result:
 
 def shown(result: raysim.Result, **console: Any) -> str:
     output = StringIO()
-    show_result(result, Console(file=output, width=100, **console), "resume")
+    config = load(result.directory / "config.yaml")
+    show_result(result, Console(file=output, width=100, **console), config, local=True)
     return output.getvalue()
 
 
@@ -80,7 +91,23 @@ def test_the_second_reading_of_class_il_is_shown_if_it_differs(result: raysim.Re
 
 def test_the_end_says_what_to_do_next(result: raysim.Result) -> None:
     assert f"report:        raysim report {result.directory}\n" in shown(result)
+    assert f"evaluate:      raysim evaluate {result.directory}\n" in shown(result)
     assert "resume" not in shown(result)
     stopped = shown(replace(result, status="interrupted"))
-    assert "to resume:     resume\n" in stopped
+    assert f"to resume:     raysim run --resume --out {result.directory} --local\n" in stopped
     assert "raysim report" not in stopped
+
+
+def test_what_reads_the_directory_of_custom_code_has_trust(tiny, tmp_path: Path) -> None:
+    done = raysim.run(tiny(methods={"probes:Watchful": {}}), out=tmp_path / "run", local=True)
+    assert f"evaluate:      raysim evaluate {done.directory} --trust\n" in shown(done)
+    assert f"--resume --out {done.directory} --local --trust\n" in shown(replace(done, status="interrupted"))
+
+
+def test_a_run_without_a_client_is_warned_of_unless_it_is_quiet(tiny, tmp_path: Path) -> None:
+    """Nobody selects no client. `filterwarnings = error` makes any other warning an error."""
+    config = tiny(methods={f"{__name__}:Nobody": {}})
+    with pytest.warns(UserWarning, match="no client took part in any round"):
+        raysim.run(config, out=tmp_path / "run", local=True)
+    with open_run_display(config, quiet=True) as quiet:
+        assert raysim.run(config, out=tmp_path / "quiet", local=True, display=quiet).updates == 0

@@ -131,7 +131,7 @@ def test_the_last_checkpoint_is_kept(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["run", OWN, *own, "--out", str(out), "--local", "--quiet"]) == 1
     *_, above, last = capsys.readouterr().err.splitlines()
     assert "training.lr_decay: in round 2 nothing (" in last
-    assert above == f"resume from round 1: raysim run --resume --out {out} --trust"
+    assert above == f"resume from round 1: raysim run --resume --out {out} --local --trust"
 
 
 def test_list_says_what_there_is_and_the_keys_of_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -446,7 +446,7 @@ def test_a_diverging_run_keeps_its_checkpoint(tmp_path: Path, capsys: pytest.Cap
     where = "client 1 diverged in round 6 (Bomb), in the update of its parameters returned by Bomb.Client.finish"
     assert error[-1].startswith(f"the run failed: {where} ({__file__}:")
     assert "): found nan, allowed: " in error[-1]
-    assert error[:-1] == [f"resume from round 4: raysim run --resume --out {out} --trust"]
+    assert error[:-1] == [f"resume from round 4: raysim run --resume --out {out} --local --trust"]
     assert json.loads((out / "summary.json").read_text())["status"] == "failed"
 
 

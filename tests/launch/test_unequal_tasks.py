@@ -18,6 +18,8 @@ FIRST = {"kind": "class_incremental", "tasks": 3, "first_task_classes": 3, "clas
 UNEVEN = {"kind": "class_incremental", "tasks": 3, "class_order": "seeded"}
 STREAMS = {"listed": LISTED, "first": FIRST, "uneven": UNEVEN}
 
+pytestmark = pytest.mark.filterwarnings("ignore:scenario.tasks. found . of 3 tasks with one class")
+
 TIMES = ("seconds", "seconds_per_round", "seconds_starting", "peak_memory_bytes", "recoveries", "rounds_recomputed")
 
 

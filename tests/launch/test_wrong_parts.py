@@ -239,7 +239,7 @@ def test_it_is_named(
     if wrong not in ("draws", "tell records"):
         assert re.search(rf"{re.escape(wrong_parts.__file__)}:\d+\)", last)
     if "round 3" in last:
-        assert f"resume from round 2: raysim run --resume --out {out} --trust" in (last + "".join(above))
+        assert f"resume from round 2: raysim run --resume --out {out} --local --trust" in (last + "".join(above))
 
 
 def test_a_reduction_that_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,7 +92,7 @@ def test_a_round_that_cannot_be_written_ends_the_run_in_one_line(config, tmp_pat
     assert str(failed.value) == told(out, "rounds.jsonl")
     assert failed.value.__notes__ == [
         told(out, "summary.json"),
-        f"resume from round 2: raysim run --resume --out {out}",
+        f"resume from round 2: raysim run --resume --out {out} --local",
     ]
     assert not (out / "summary.json").exists()
     assert not (out / ".summary.json").exists()
