@@ -143,8 +143,8 @@ def _report(parser: ArgumentParser) -> None:
     parser.add_argument("directories", metavar="DIR", nargs="+", help="a directory with runs below it, or a run's own")
     parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
     parser.add_argument("--against", metavar="PAPER", help="compare with the published figures of a paper")
-    also = {"nargs": 2, "action": "append", "default": [], "metavar": ("ROW", "OTHER")}
-    parser.add_argument("--compare", help="also compare two rows of the tables, by their names; repeatable", **also)
+    also, pair = "also compare two rows of the tables, by their names; repeatable", ("ROW", "OTHER")
+    parser.add_argument("--compare", nargs=2, action="append", default=[], metavar=pair, help=also)
     parser.add_argument("--json", action="store_true", help=JSON)
 
 
