@@ -69,10 +69,11 @@ class Hoarder(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Slow(Method):
-    """Slow: one client's phases take real seconds longer, of which virtual time knows nothing."""
+    """Slow: phases take real seconds longer, of which virtual time knows nothing."""
 
-    client: int = 1
+    client: int = 1  # the one that `seconds` are of; -1 is all of them
     seconds: float = 0.0
+    others: float = 0.0  # those of the other clients
     log: str | None = None  # a file that every phase's client, process, start and end are written to
 
     class Client(ClientHalf):
@@ -82,8 +83,8 @@ class Slow(Method):
             self.began = time.time()
 
         def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
-            if client.id == self.method.client or self.method.client < 0:
-                time.sleep(self.method.seconds)
+            chosen = client.id == self.method.client or self.method.client < 0
+            time.sleep(self.method.seconds if chosen else self.method.others)
             if self.method.log is not None:
                 with open(self.method.log, "a", encoding="utf-8") as file:
                     file.write(f"{client.id} {os.getpid()} {self.began} {time.time()}\n")

@@ -45,7 +45,8 @@ class Stops(Callback):
         self.told.append(("back to", back_to))
 
 
-@pytest.mark.parametrize("packed", [pytest.param(1, marks=pytest.mark.soak), 2])
+@pytest.mark.soak
+@pytest.mark.parametrize("packed", [1, 2])
 def test_a_run_that_is_stopped_has_the_bits_of_a_local_one(
     packed: int, small: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:
@@ -76,12 +77,15 @@ def test_after_a_loss_no_round_is_told_twice_and_it_ends_where_it_was_to_end(
     small: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:
     stops, kills = Stops(), Kills()
-    packed = {**COMMON, "resources.clients_per_actor": 2}
+    common = {**COMMON, "seed": os.getpid()}  # see the test before
+    packed = {**common, "resources.clients_per_actor": 2}
     there = raysim.run(small, packed, tmp_path / "there", callbacks=[stops], display=kills)
+    assert (there.status, there.rounds, there.stopped_by) == ("done", 5, "Stops")
+    assert (tmp_path / "there" / "callbacks.jsonl").read_text().count('"value": 1.0') == 5
     assert kills.left == 0
     assert there.recoveries == 1
     assert stops.told == [1, 2, 3, ("back to", 2), 4, 5]
-    here = raysim.run(small, COMMON, tmp_path / "here", True, callbacks=[Stops()])
+    here = raysim.run(small, common, tmp_path / "here", True, callbacks=[Stops()])
     assert facts(there) == facts(here)
 
 

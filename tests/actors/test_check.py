@@ -12,6 +12,9 @@ import psutil
 import pytest
 import yaml
 
+from raysim.config import load
+from raysim.launch import check
+
 pytestmark = pytest.mark.ray
 
 LIMIT = 180  # seconds until a hang is a hang
@@ -82,13 +85,6 @@ def watch(run: psutil.Popen) -> tuple[int, int]:
     return hosts, memory
 
 
-def foreseen(config: Path) -> dict[str, str]:
-    """What `raysim check` prints, by label."""
-    command = [sys.executable, "-m", "raysim", "check", config]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT).stdout
-    return dict(re.findall(r"^(\w+(?: \w+)?)  +(.*)$", printed, re.MULTILINE))
-
-
 def number(text: str, pattern: str) -> int:
     found = re.search(pattern, text)
     assert found, text
@@ -101,7 +97,7 @@ def number(text: str, pattern: str) -> int:
 def test_a_run_has_what_was_foreseen(what: str, small: dict[str, Any], tmp_path: Path) -> None:
     source = {**small, "logging": {"tensorboard": False}, **RUNS[what]}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(source))
-    said = foreseen(tmp_path / "config.yaml")
+    said = dict(check.estimate_run(load(tmp_path / "config.yaml")))
     command = [sys.executable, "-m", "raysim", "run", tmp_path / "config.yaml", "--out", tmp_path / "out", "--quiet"]
     run = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:

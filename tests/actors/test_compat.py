@@ -1,6 +1,5 @@
 """What raysim uses of Ray's internals: when it goes without, and that a cluster which others could reach is refused."""
 
-import json
 import os
 import signal
 import subprocess
@@ -31,15 +30,6 @@ except raysim.RunError as error:
     print(error)
 import ray, psutil
 print(ray.is_initialized(), [child.name() for child in psutil.Process().children() if child.name() == "raylet"])
-"""
-RUN = """
-import json, os, sys
-if sys.argv[1] == "imported":
-    import ray
-before = dict(os.environ)
-import raysim
-result = raysim.run("config.yaml", out="out")
-print(json.dumps([result.status, result.model_sha256, before == dict(os.environ)]))
 """
 
 
@@ -95,38 +85,23 @@ def test_variables_are_removed_with_those_that_ray_has_set(monkeypatch: pytest.M
     assert dict(os.environ) == before
 
 
-def script(code: str, folder: Path, *arguments: str, **more: str) -> list[str]:
+@pytest.mark.ray
+def test_a_cluster_that_others_could_reach_is_refused(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     ran = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        env={**environment, **more},
+        [sys.executable, "-c", OPEN],
+        cwd=tmp_path,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert ran.stderr == ""
-    return ran.stdout.splitlines()
-
-
-@pytest.mark.ray
-def test_a_cluster_that_others_could_reach_is_refused(tmp_path: Path) -> None:
-    line, after = script(OPEN, tmp_path)
+    line, after = ran.stdout.splitlines()
     assert line.startswith("Ray was stopped: other machines might reach it (it uses ")
     assert line.endswith("; allowed: 127.0.0.1 alone")
     assert after == "False []"
-
-
-@pytest.mark.ray
-@pytest.mark.parametrize("ray", [pytest.param("not imported", marks=pytest.mark.soak), "imported"])
-def test_a_run_leaves_no_variable(small: dict[str, Any], ray: str, tmp_path: Path) -> None:
-    """Neither where Ray was imported before: then its constant for the loopback address is set as the run starts."""
-    more = {"resources": {"clients_per_actor": 4}, "logging": {"tensorboard": False}}
-    (tmp_path / "config.yaml").write_text(json.dumps(small | more))
-    (line,) = script(RUN, tmp_path, ray)
-    status, _, same = json.loads(line)
-    assert (status, same) == ("done", True)
 
 
 def test_only_the_monitors_of_the_cluster_in_the_folder_are_killed(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def here(small: dict[str, Any], facts: Facts, tmp_path_factory: pytest.TempPathF
     return facts(raysim.run(small, RUN, out=tmp_path_factory.mktemp("local") / "run", local=True))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param("one actor each", marks=pytest.mark.soak), "packed"])
 def test_the_figures_are_those_of_the_local_run(
     way: str, small: dict[str, Any], here: Mapping[str, Any], facts: Facts, tmp_path: Path
 ) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
+import raysim
+
 pytestmark = pytest.mark.ray
 
 SCALE = Path(__file__).parents[2] / "configs" / "scale"
@@ -60,7 +62,8 @@ def test_a_thousand_clients_take_less_than_six_gib_and_each_less_than_100_kb(tmp
     assert many.private - few.private < 990 * 100_000
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_thousand_clients_take_part_now_and_then(tmp_path: Path) -> None:
-    found = ended(tmp_path / "run", "thousand_partial.yaml").summary
-    assert (found["status"], found["updates"]) == ("done", 200)
-    assert found["peak_memory_bytes"] < 6 * GIB
+    found = raysim.run(SCALE / "thousand_partial.yaml", SHORT, out=tmp_path / "run")
+    assert (found.status, found.updates) == ("done", 200)
+    assert found.peak_memory_bytes < 6 * GIB

@@ -1,9 +1,6 @@
-"""Several nodes: the bits of one, hosts where the config wants them, data and code sent to each."""
+"""Several nodes: the bits of one, hosts where the config wants them, data sent to each."""
 
-import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -16,12 +13,11 @@ from typing import Any
 import psutil
 import pytest
 import ray
-import torch
 
 import raysim
 from raysim.actors import cluster, compat, reservation
 from raysim.config import load
-from raysim.engine.events import Checkpoint, Event, Notice, RoundDone
+from raysim.engine.events import Event, Notice, RoundDone
 from raysim.estimate.placement import Placement, hosts_by_node, place
 from raysim.launch import check
 from raysim.launch.display import RunDisplay
@@ -99,9 +95,6 @@ def test_three_nodes_give_the_bits_of_one_and_hold_the_data_once(
 ) -> None:
     """Four hosts on three nodes: two of them share a node, and its copy of the data."""
     more = {"dataset.shape": [1024], "dataset.train": DATA // 4096, "model.dropout": 0.5, "participation.count": 3}
-    said = dict(check.estimate_run(load(config, more)))
-    assert said["actors"].startswith(f"1 coordinator and 4 hosts at {nodes.address}, 2 on 1 node, 1 on 2 nodes (of 3 ")
-    assert " on a node with 2 hosts," in said["memory"]
     watched = Watched()
     there = raysim.run(config, more, out=tmp_path / "there", display=watched)
     assert facts(there) == facts(raysim.run(config, more, out=tmp_path / "here", local=True))
@@ -117,19 +110,37 @@ def test_three_nodes_give_the_bits_of_one_and_hold_the_data_once(
     assert not ray.is_initialized()
 
 
-def test_a_token_of_this_machine_does_not_disturb_a_cluster_that_needs_none(
-    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.soak
+def test_a_node_with_another_python_is_named_and_gets_no_host(
+    config: dict[str, Any], nodes: Any, tmp_path: Path, facts: Callable[..., Any]
 ) -> None:
-    """A driver that used the token would lose every actor at its start, as the cluster's calls to it carry none."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
-    short = {"training.rounds_per_task": 1, "checkpoint.tries": 1, "resources.clients_per_actor": 4}
-    ended = raysim.run(config, short, out=tmp_path / "out")
-    assert (ended.status, ended.recoveries) == ("done", 0)
+    """Its workers claim so, as Python imports a module of that name when it starts."""
+    (tmp_path / "sitecustomize.py").write_text("import platform; platform.python_version = lambda: '3.9.1'\n")
+    with compat.rays_address(loopback=True):
+        odd = nodes.add_node(**HERE, num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path)}, resources={"odd": 1})
+    try:
+        name = f"127.0.0.1 ({odd.node_id[:8]})"
+        lines = [text for label, text in check.estimate_run(load(config), cluster=True) if label.startswith("node ")]
+        assert len(lines) == 4
+        assert sum(": fit, 2 CPUs and 0 GPUs, " in line for line in lines) == 3
+        assert sum(line.startswith(f"{name}: left out (Python 3.9, here 3.") for line in lines) == 1
+        watched = Watched()
+        there = raysim.run(config, {"clients.count": 8}, out=tmp_path / "there", display=watched)
+        assert odd.node_id not in watched.where("Host")
+        assert facts(there) == facts(raysim.run(config, {"clients.count": 8}, out=tmp_path / "here", local=True))
+        (line,) = watched.said
+        assert line.startswith(f"no host will be on the node {name}: Python 3.9, here 3.")
+        with pytest.raises(ConfigError, match=rf"'odd'.*\(nodes that were left out: {re.escape(name)}: Python 3"):
+            raysim.run(config, {"resources.custom": {"odd": 1}}, out=tmp_path / "none")
+        assert not (tmp_path / "none").exists()
+    finally:
+        nodes.remove_node(odd)
 
 
-@pytest.fixture
+# tests of a process that is connected to the cluster; they come last, as others connect for themselves
+
+
+@pytest.fixture(scope="module")
 def joined(nodes: Any) -> Iterator[Any]:
     """What the three nodes have, while this process is connected to them."""
     with cluster.joined_cluster(nodes.address) as there:
@@ -183,6 +194,7 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     held.give_back()
 
 
+@pytest.mark.soak
 def test_the_coordinator_is_always_on_the_node_of_the_driver(joined: Any) -> None:
     class Where:  # here, so that it goes to the workers by value
         def node(self) -> str:
@@ -218,97 +230,8 @@ def test_what_no_node_has_is_refused_before_anything_starts(
     assert not (tmp_path / "run").exists()
 
 
-OWN_MODEL = """
-from torch import nn
-
-def build(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], classes))
-"""
-
-
-def test_code_of_the_users_own_is_sent_to_the_nodes_and_their_cpus_are_compared(
-    config: dict[str, Any], nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The module is in this process's path alone, and one node's torch is told to do without vector instructions."""
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "sent_along.py").write_text(OWN_MODEL)
-    monkeypatch.syspath_prepend(tmp_path / "own")
-    more = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}, "resources": {"pair": 1}}
-    with compat.rays_address(loopback=True):
-        odd, usual = (nodes.add_node(**HERE, num_cpus=1, **{**more, **other}) for other in ({}, {"env_vars": {}}))
-    try:
-        config["resources"] |= {"clients_per_actor": 2, "custom": {"pair": 1}}
-        config["model"] = {"name": "sent_along:build"}
-        watched = Watched()
-        assert raysim.run(config, out=tmp_path / "run", display=watched).status == "done"
-        assert sorted(watched.where("Host")) == sorted([odd.node_id, usual.node_id])
-        (notice,) = watched.notices
-        assert notice.startswith("the nodes compute with ")
-        assert f"with DEFAULT, torch {torch.__version__} (127.0.0.1 {odd.node_id[:8]})" in notice
-    finally:
-        nodes.remove_node(odd)
-        nodes.remove_node(usual)
-
-
-@pytest.mark.soak
-def test_a_node_with_another_python_is_named_and_gets_no_host(
-    config: dict[str, Any], nodes: Any, tmp_path: Path, facts: Callable[..., Any]
-) -> None:
-    """Its workers claim so, as Python imports a module of that name when it starts."""
-    (tmp_path / "sitecustomize.py").write_text("import platform; platform.python_version = lambda: '3.9.1'\n")
-    with compat.rays_address(loopback=True):
-        odd = nodes.add_node(**HERE, num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path)}, resources={"odd": 1})
-    try:
-        name = f"127.0.0.1 ({odd.node_id[:8]})"
-        lines = [text for label, text in check.estimate_run(load(config), cluster=True) if label.startswith("node ")]
-        assert len(lines) == 4
-        assert sum(": fit, 2 CPUs and 0 GPUs, " in line for line in lines) == 3
-        assert sum(line.startswith(f"{name}: left out (Python 3.9, here 3.") for line in lines) == 1
-        watched = Watched()
-        there = raysim.run(config, {"clients.count": 8}, out=tmp_path / "there", display=watched)
-        assert odd.node_id not in watched.where("Host")
-        assert facts(there) == facts(raysim.run(config, {"clients.count": 8}, out=tmp_path / "here", local=True))
-        (line,) = watched.said
-        assert line.startswith(f"no host will be on the node {name}: Python 3.9, here 3.")
-        with pytest.raises(ConfigError, match=rf"'odd'.*\(nodes that were left out: {re.escape(name)}: Python 3"):
-            raysim.run(config, {"resources.custom": {"odd": 1}}, out=tmp_path / "none")
-        assert not (tmp_path / "none").exists()
-    finally:
-        nodes.remove_node(odd)
-
-
-def test_a_drained_node_has_a_checkpoint_written(config: dict[str, Any], nodes: Any, tmp_path: Path) -> None:
-    with compat.rays_address(loopback=True):
-        leaving = nodes.add_node(**HERE, num_cpus=1, resources={"leaving": 1})
-    try:
-        config["resources"] |= {"clients_per_actor": 4, "custom": {"leaving": 1}}
-        config["training"] = {**config["training"], "rounds_per_task": 10_000}
-        watched = Drained(nodes.address, leaving.node_id)
-        with pytest.raises(KeyboardInterrupt):
-            raysim.run(config, {"checkpoint.every_rounds": 20_000}, out=tmp_path / "run", display=watched)
-        assert watched.notices == [
-            f"about to leave the cluster: 127.0.0.1 ({leaving.node_id[:8]}); a checkpoint follows this round"
-        ]
-    finally:
-        nodes.remove_node(leaving)
-
-
-class Drained(RunDisplay):
-    """Drains a node after the first round, and ends the run at its first checkpoint."""
-
-    def __init__(self, address: str, node: str) -> None:
-        super().__init__()
-        self.notices: list[str] = []
-        self._environment = {**os.environ, compat.CLUSTER_VARIABLE: "0"}
-        self._command = [str(Path(sys.executable).with_name("ray")), "drain-node", f"--address={address}"]
-        self._command += [f"--node-id={node}", "--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"]
-
-    def take(self, event: Event) -> None:
-        if isinstance(event, RoundDone) and event.round == 1:
-            command = [*self._command, "--deadline-remaining-seconds=600"]
-            asked = subprocess.run(command, env=self._environment, capture_output=True, text=True)
-            assert asked.returncode == 0, asked.stderr
-        if isinstance(event, Notice):
-            self.notices.append(event.text)
-        if isinstance(event, Checkpoint):
-            raise KeyboardInterrupt
+def test_a_check_says_how_many_hosts_the_nodes_have(config: dict[str, Any], joined: Any) -> None:
+    said = dict(check.estimate_run(load(config)))
+    address = config["resources"]["address"]
+    assert said["actors"].startswith(f"1 coordinator and 4 hosts at {address}, 2 on 1 node, 1 on 2 nodes (of 3 ")
+    assert " on a node with 2 hosts," in said["memory"]

@@ -27,7 +27,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "methods": {"er": {}},
         "schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}},
     },
-    "killed": {"resources.clients_per_actor": 2, "methods": {"der": {}, "beside:Flow": {}}},
+    "killed": {"resources.clients_per_actor": 4, "methods": {"der": {}, "beside:Flow": {}}},
 }
 SOAKED = ("one client per actor", "packed", "asynchronous")
 

@@ -245,8 +245,9 @@ def test_a_disk_that_fills_ends_a_run_on_ray_too(
         write(kept, checkpoint, recorded)
 
     monkeypatch.setattr(Checkpoints, "write", full)
+    way = {**COMMON, **SETTINGS["synchronous"], "resources.clients_per_actor": 4}
     with pytest.raises(RunError, match="the disk is full") as found:
-        raysim.run(small, {**COMMON, **SETTINGS["synchronous"]}, out=tmp_path / "out")
+        raysim.run(small, way, out=tmp_path / "out")
     assert writes == [EVERY, 2 * EVERY]
     assert f"resume from round {EVERY}: raysim run --resume" in found.value.__notes__[0]
     limit = time.monotonic() + LIMIT

@@ -169,16 +169,16 @@ def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
 
 def test_what_clients_hold_and_how_many_share_a_host_does_not_change_what_crosses(run: Any) -> None:
     rounds = 1  # of each of two tasks
-    short = {"resources__clients_per_actor": 2, "training__rounds_per_task": rounds}
+    short = {"resources__clients_per_actor": 4, "training__rounds_per_task": rounds}
     few = run(**short, **hoard(kept=0))
     much = run(**short, **hoard(kept=2**23), dataset__train=2000)
     assert few.sizes() == much.sizes()
     assert all("Hoarder.digest" in reply.sums for reply in performed(few))
 
-    crowd = run(clients__count=12, **short | {"resources__clients_per_actor": 6}, **hoard(kept=0))
-    assert len(posted(crowd)) == len(posted(few)) == 2 * (2 * rounds + 1)  # of two hosts
-    assert len(performed(crowd)) == len(performed(few)) == 2 * 2 * rounds  # one of each of two hosts
-    assert {len(reply.bytes_up) for reply in performed(crowd)} == {6}
+    crowd = run(clients__count=8, **short | {"resources__clients_per_actor": 8}, **hoard(kept=0))
+    assert len(posted(crowd)) == len(posted(few)) == 2 * rounds + 1
+    assert len(performed(crowd)) == len(performed(few)) == 2 * rounds
+    assert {len(reply.bytes_up) for reply in performed(crowd)} == {8}
     assert max(crowd.sizes()["replies"]) < max(few.sizes()["replies"]) + 1000  # what 4 clients more record
 
 
@@ -211,6 +211,7 @@ def test_what_clients_encode_crosses_encoded_where_a_host_has_one(run: Any) -> N
     """A hundredth of 55,004 parameters, 550 in 8 bytes each; a host of two clients sends a sum, 8 bytes for each."""
     parameters, sparse = 5000 * (6 + 1) + 4 * (5000 + 1), 8 * 550
     model = {
+        "clients__count": 2,
         "model": {"name": "mlp", "hidden": [5000]},
         "methods": {"top_k": {"fraction": 0.01}},
         "training__rounds_per_task": 1,

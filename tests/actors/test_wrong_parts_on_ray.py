@@ -17,10 +17,11 @@ CASES = {
     "from a host": ("ClientSide", "finish nan", "client 1 diverged in round 3"),
     "in the coordinator": ("ServerSide", "update none", "server, round 3"),
 }
+PACKED = {"resources.clients_per_actor": 4}
 
 
 def test_a_breakpoint_ends_the_run_with_its_place(small: dict[str, Any], tmp_path: Path) -> None:
-    keys = {"methods": {"misbehaving:Misbehaving": {"what": "stop"}}, "resources.clients_per_actor": 4}
+    keys = {"methods": {"misbehaving:Misbehaving": {"what": "stop"}}, **PACKED}
     with pytest.raises(RunError, match=r"^.*/misbehaving\.py:\d+: breakpoint\(\) needs a terminal, which Ray's "):
         raysim.run(small, keys, out=tmp_path / "out")
 
@@ -28,7 +29,7 @@ def test_a_breakpoint_ends_the_run_with_its_place(small: dict[str, Any], tmp_pat
 @pytest.mark.parametrize("case", CASES)
 def test_the_line_is_the_same(case: str, small: dict[str, Any], tmp_path: Path) -> None:
     method, wrong, where = CASES[case]
-    keys = {"methods": {f"wrong_parts:{method}": {"wrong": wrong}}, "checkpoint.every_rounds": 1}
+    keys = {"methods": {f"wrong_parts:{method}": {"wrong": wrong}}, "checkpoint.every_rounds": 1, **PACKED}
     said = []
     for local in (True, False):
         out = tmp_path / str(local)
