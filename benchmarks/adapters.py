@@ -5,8 +5,8 @@
 
 `memory` measures the peak of whole runs (PSS of all processes, Ray's included), in one process and on Ray with one host
 per CPU. All clients have replay memories (ER), and 4 of them take part in each of 4 rounds. It compares full
-fine-tuning with LoRA and with prompts (L2P) on a ViT-Tiny whose frozen weights are mapped from a file. The last column
-is what `raysim check` estimates.
+fine-tuning with LoRA and with prompts (L2P) on a ViT-Tiny with weights from a file, which are mapped if frozen. The
+column "estimate" is what `raysim check` says.
 
 `speed` compares raysim in one process with a serial loop of plain PyTorch: the same network, batch, rank, optimizer and
 number of steps, in turn. Both compute on one thread, so the figures are CPU seconds, which other programs disturb less.
@@ -18,10 +18,7 @@ The images are noise of 3 x 32 x 32.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -31,11 +28,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import workload
 from rich.console import Console
 from rich.table import Table
 from timing import WARM_UP
 from torch import Tensor, nn
 from torch.nn import functional
+from workload import noise, summary_of
 
 import raysim
 from raysim.config import load
@@ -43,6 +42,7 @@ from raysim.engine.events import Event, RoundDone
 from raysim.engine.simulation import load_parts
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
+from raysim.launch.display import RunDisplay
 from raysim.models.stages import Stage
 from raysim.models.vit import VisionTransformer, vit
 from raysim.system.capacity import this_machine
@@ -55,34 +55,17 @@ MIB = 2**20
 UPDATES, STEPS = 4, 2  # of a round, and of a client update
 
 
-def noise(path: Path, samples: int) -> None:
-    """Write noise as a dataset."""
-    draws = np.random.default_rng(0)
-    x, y = draws.integers(0, 256, (samples, 3, SIDE, SIDE), np.uint8), draws.integers(0, CLASSES, samples)
-    channels_last = x.transpose(0, 2, 3, 1)
-    np.savez(path, x_train=channels_last, y_train=y, x_test=channels_last[:100], y_test=y[:100])
-
-
 def config(data: Path, clients: int, rounds: int, model: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return a config with one task."""
-    return {
-        "name": "adapters",
-        "dataset": {"name": "npz", "path": str(data)},
-        "scenario": {"kind": "class_incremental", "tasks": 1},
-        "clients": {"count": clients},
-        "model": {"name": "vit", **TINY, **model},
-        "training": {"rounds_per_task": rounds, "batch_size": BATCH, "optimizer": {"name": "adam", "lr": RATE}},
-        "participation": {"count": UPDATES},
-        "logging": {"tensorboard": False},
-        **more,
-    }
+    training = {"rounds_per_task": rounds, "batch_size": BATCH, "optimizer": {"name": "adam", "lr": RATE}}
+    more |= {"model": {"name": "vit", **TINY, **model}, "training": training, "participation": {"count": UPDATES}}
+    return workload.config(data, clients, rounds, logging={"tensorboard": False}, **more)
 
 
 def measure_memory(clients: int, repeats: int, folder: Path) -> Table:
     """Return the peaks of runs with a few samples per client, 4 of which train in a round."""
-    weights, data = folder / "vit.pt", folder / "data.npz"
+    weights, data = folder / "vit.pt", noise(folder, 8 * clients, (SIDE, SIDE, 3))
     torch.save(vit((3, SIDE, SIDE), CLASSES, **TINY).state_dict(), weights)
-    noise(data, 8 * clients)
     trained: dict[str, dict[str, Any]] = {
         "all weights": {},
         "LoRA, rank 4": {"adapters": {"rank": RANK, "where": WHERE}},
@@ -92,24 +75,16 @@ def measure_memory(clients: int, repeats: int, folder: Path) -> Table:
     table = Table("", "trained", "numbers sent", "peak, MiB", "estimate, MiB", "KiB per client")
     for way, options in ways.items():
         for name, model in trained.items():
-            asked = config(data, clients, 4, {**model, "weights": str(weights)}, methods={"er": {}})
-            asked["resources"] = {"clients_per_actor": "auto"}
-            peaks = [peak(asked, options, folder / f"{way[:3]}{name[:4]}{turn}") for turn in range(repeats)]
+            more = {"methods": {"er": {}}, "resources": {"clients_per_actor": "auto"}}
+            asked = config(data, clients, 4, {**model, "weights": str(weights)}, **more)
+            outs = [folder / f"{way[:3]}{name[:4]}{turn}" for turn in range(repeats)]
+            peaks = [summary_of(asked, out, *options)["peak_memory_bytes"] / MIB for out in outs]
             sent, alone, on_ray, each = estimated(asked)
             estimate = alone if options else on_ray
             table.add_row(way, name, f"{sent:,}", f"{median(peaks):.0f}", f"{estimate:.0f}", f"{each:.2f}")
         table.add_section()
     table.title = f"{clients:,} clients with 8 images each, ViT-Tiny, ER: medians of {repeats}"
     return table
-
-
-def peak(asked: dict[str, Any], options: list[str], out: Path) -> float:
-    """Return the peak memory of a run in MiB."""
-    file = out.with_suffix(".yaml")
-    file.write_text(json.dumps(asked), encoding="utf-8")
-    command = [sys.executable, "-m", "raysim", "run", str(file), "--quiet", "--out", str(out), *options]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return float(json.loads((out / "summary.json").read_text())["peak_memory_bytes"]) / MIB
 
 
 def estimated(asked: dict[str, Any]) -> tuple[int, float, float, float]:
@@ -185,7 +160,7 @@ def through(stages: Sequence[Stage], x: Tensor) -> Tensor:
     return x
 
 
-class CpuWatch:
+class CpuWatch(RunDisplay):
     """A run's display that notes the CPU seconds of each round in this process."""
 
     def __init__(self) -> None:
@@ -196,9 +171,6 @@ class CpuWatch:
         if isinstance(event, RoundDone):
             self.seconds.append(time.process_time() - self._last)
         self._last = time.process_time()
-
-    def say(self, text: str) -> None:
-        pass
 
 
 def raysim_rounds(data: Path, blocks: str, cache: bool, rounds: int, out: Path) -> list[float]:
@@ -211,8 +183,7 @@ def raysim_rounds(data: Path, blocks: str, cache: bool, rounds: int, out: Path) 
 
 def measure_speed(rounds: int, repeats: int, folder: Path) -> Table:
     """Return the seconds per client update of both, in turn."""
-    path, last = folder / "data.npz", TINY["depth"] - 1
-    noise(path, UPDATES * STEPS * BATCH)
+    path, last = noise(folder, UPDATES * STEPS * BATCH, (SIDE, SIDE, 3)), TINY["depth"] - 1
     with np.load(path) as arrays:
         images, labels = torch.from_numpy(arrays["x_train"].transpose(0, 3, 1, 2)), torch.from_numpy(arrays["y_train"])
     cases = {

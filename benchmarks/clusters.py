@@ -16,7 +16,7 @@ STORE = 2**30  # bytes of a node's object store; by default Ray's test clusters 
 
 
 class Nodes:
-    """A cluster whose nodes can be added and removed, except for the head.
+    """A cluster with nodes that can be added and removed, except for the head.
 
     Args:
         cpus: CPUs of the head node.

@@ -1,13 +1,19 @@
-"""Cut the network of a run that trains on a cluster, for a while, and show what comes of it. Linux, as root.
+"""Cut the network of a run that trains on a cluster, for a while, and show what happens. Linux, as root.
 
     sudo python benchmarks/cuts.py [--seconds N ...] [--who driver node]
 
-The head of a Ray cluster and another node are in namespaces of their own, as if they were two machines, and a third
-namespace between them forwards packets, or for some seconds drops them. `driver`: the run is started on the other node,
-and is cut off from the head; `node`: it is started on the head, and the other node, which has one of its two hosts, is
-cut off. A run that goes on for 20 rounds after the cut is stopped with Ctrl-C. One line per cut: whether the run went
-on, or when it ended; its exit status and summary; the CPUs that the cluster still has reserved in the end; and what the
-run said.
+The head of a Ray cluster and another node are in separate namespaces, like two machines. A third namespace between them
+forwards packets, or drops them for some seconds.
+
+- `driver`: the run starts on the other node, and is cut off from the head.
+- `node`: the run starts on the head. The other node, which has one of its two hosts, is cut off.
+
+A run that continues for 20 rounds after the cut is stopped with Ctrl-C. Each cut has one line:
+
+- whether the run continued, or when it ended,
+- its exit status and summary,
+- the CPUs that the cluster still has reserved in the end,
+- what the run printed.
 """
 
 from __future__ import annotations
@@ -23,19 +29,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
+from workload import recorded_rounds
 
 import raysim
-from raysim.api import ClientHalf, Delta, Method, Term
 
 RAY = str(Path(sys.executable).with_name("ray"))
 PORT, BEFORE, AFTER = 6379, 25, 20  # rounds before the cut, and after it
-LIMIT = 240  # seconds in which what must happen happens, beside the cut
+LIMIT = 240  # seconds for each step, without the cut
 PATIENCE = 90  # seconds in which the cluster takes back what was reserved
 CONFIG: dict[str, Any] = {
     "name": "cuts",
@@ -43,32 +48,17 @@ CONFIG: dict[str, Any] = {
     "scenario": {"kind": "class_incremental", "tasks": 2},
     "clients": {"count": 2},
     "model": {"name": "mlp", "hidden": [12]},
-    "methods": {"cuts:Slow": {}},
+    "methods": {"workload:Idle": {"seconds": 0.2}},  # slow rounds that cost nothing
     "training": {"rounds_per_task": 100_000, "batch_size": 8, "optimizer": {"lr": 0.1}},
     "resources": {"clients_per_actor": 1},
     "logging": {"tensorboard": False},
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slow(Method):
-    """Slow: every client's phase takes some seconds longer, so that rounds are slow, but cost nothing."""
-
-    seconds: float = 0.2
-
-    class Client(ClientHalf):
-        method: Slow
-
-        def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
-            time.sleep(self.method.seconds)
-            return delta, {}
-
-
 class Network:
-    """Two namespaces, `head` and `other`, with an address in each, and a third between them; made and deleted here.
+    """Two namespaces, `head` and `other`, with an address in each, and a third between them.
 
-    As on two machines, neither sees the other's processes, from which Ray tells which node is its own, nor Ray's files,
-    below `rays`.
+    As on two machines, neither sees the other's processes, nor Ray's files, which are below `rays`.
     """
 
     def __init__(self, stack: ExitStack, rays: Path) -> None:
@@ -90,7 +80,7 @@ class Network:
         self.inside = {name: self._machine(stack, name, rays) for name in self.addresses}
 
     def _machine(self, stack: ExitStack, name: str, rays: Path) -> list[str]:
-        """Return what begins a command there, among processes and with files of Ray's of its own."""
+        """Return the words that run a command there, with separate processes and files of Ray's."""
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         keep = ["sh", "-c", 'mount -t tmpfs none "$0" && echo && exec sleep infinity', str(rays)]
         keeper = stack.enter_context(
@@ -152,11 +142,6 @@ def until(holds: Callable[[], bool], limit: float = LIMIT) -> bool:
     return there
 
 
-def rounds(out: Path) -> int:
-    path = out / "rounds.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
 def reserved(network: Network, address: str) -> str:
     """Return the CPUs in use, of how many, as `ray status` says."""
     command = [*network.inside[network.head], RAY, "status", "--address", address]
@@ -166,27 +151,18 @@ def reserved(network: Network, address: str) -> str:
 
 
 def cut(who: str, seconds: int, folder: Path) -> str:
-    """Cut somebody off from a run for this many seconds; return a line about it."""
+    """Cut off the driver or a node from a run for this many seconds, and return a line about it."""
     config, out, log = folder / "cuts.yaml", folder / "run", folder / "run.log"
     config.write_text(yaml.safe_dump(CONFIG, sort_keys=False))
     with ExitStack() as stack:
         (folder / "r").mkdir()
         network = Network(stack, folder / "r")
         address = stack.enter_context(cluster(network, folder))
-        command = [
-            sys.executable,
-            "-m",
-            "raysim",
-            "run",
-            str(config),
-            f"resources.address={address}",
-            "--out",
-            str(out),
-        ]
+        command = [sys.executable, "-m", "raysim", "run", str(config), f"resources.address={address}"]
         where = network.other if who == "driver" else network.head
         run = network.start(where, [*command, "--out", str(out), "--quiet"], log)
         stack.callback(send, run, signal.SIGKILL)
-        if not until(lambda: rounds(out) >= BEFORE or run.poll() is not None) or run.poll() is not None:
+        if not until(lambda: recorded_rounds(out) >= BEFORE or run.poll() is not None) or run.poll() is not None:
             raise SystemExit(f"the run does not train: {log.read_text()}")
         began = time.monotonic()
         network.forward(False)
@@ -194,9 +170,9 @@ def cut(who: str, seconds: int, folder: Path) -> str:
         ended = time.monotonic() - began if run.poll() is not None else None
         time.sleep(max(0, began + seconds - time.monotonic()))
         network.forward(True)
-        at = rounds(out)
-        if until(lambda: run.poll() is not None or rounds(out) >= at + AFTER) and run.poll() is None:
-            went = "went on"
+        at = recorded_rounds(out)
+        if until(lambda: run.poll() is not None or recorded_rounds(out) >= at + AFTER) and run.poll() is None:
+            went = "continued"
             send(run, signal.SIGINT)
         else:
             went = f"ended after {ended or time.monotonic() - began:.0f} s"
@@ -217,7 +193,7 @@ def main() -> int:
     )
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then, what was started ends
-    found = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))  # for Slow
+    found = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))  # for Idle
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "PYTHONPATH": found}
     for who in asked.who:
         for seconds in asked.seconds:

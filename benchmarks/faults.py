@@ -2,10 +2,10 @@
 
     python benchmarks/faults.py [--cases N] [--seed N]
 
-The kinds of processes alternate: a host, the coordinator, the driver, the raylet, the GCS, the fork server, the reaper,
-a fork server that is stopped and not killed, and pairs of them. A run whose driver ends is resumed. Every run must end
-with the bits of the same run without faults. Afterwards, no process of it, no folder and no shared memory may be left.
-Prints a line per case, and exits with status 1 if any of this fails.
+The processes are a host, the coordinator, the driver, the raylet, the GCS, the fork server and the reaper. A fork
+server is also stopped instead of killed. If the driver ends, the run is resumed. Every run must end with the bits of
+the same run without faults. Afterwards, no process of it, no folder and no shared memory may be left. Prints a line per
+case, and exits with status 1 if any of this fails.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 
 import psutil
 import yaml
+from workload import recorded_rounds
 
 import raysim
 
@@ -120,7 +121,7 @@ def carry_out(kinds: tuple[str, ...], early: bool, folder: Path, draws: random.R
             driver = psutil.Process(run.pid)
             while run.poll() is None and time.monotonic() < ends:
                 time.sleep(0.02)
-                if not struck and rounds(out) >= after:
+                if not struck and recorded_rounds(out) >= after:
                     time.sleep(draws.uniform(0, 4.0 if early else 0.1))
                     with suppress(psutil.Error):
                         struck = strike(kinds, driver, draws)
@@ -133,11 +134,6 @@ def carry_out(kinds: tuple[str, ...], early: bool, folder: Path, draws: random.R
             )
         resumed += 1
     return None, "it did not end"
-
-
-def rounds(out: Path) -> int:
-    path = out / "rounds.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def left_behind(folder: Path) -> list[str]:

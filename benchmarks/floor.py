@@ -2,10 +2,10 @@
 
     python benchmarks/floor.py [--samples N] [--rounds N] [--repeats N] [--workers KIND]
 
-10, 100 and 1,000 clients share the same samples. The floor is one bare process per core, which trains its share of the
-clients in plain torch on images in its memory and adds to a vector in shared memory. Both perform the same steps on the
-same data; floor and raysim alternate, so that other load on the machine affects both. A round is timed from one result
-to the next in the main process, without evaluation; the table has medians, and the CPU seconds of all processes. Uses
+10, 100 and 1,000 clients share the same samples. The floor is one bare process per core. It trains its share of the
+clients in plain torch, on images in its memory, and adds to a vector in shared memory. Both perform the same steps on
+the same data. Floor and raysim alternate, so that other load on the machine affects both. A round lasts from one result
+to the next in the main process, without evaluation. The table has medians, and the CPU seconds of all processes. Uses
 MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
@@ -44,7 +44,7 @@ SETTINGS = [Setting(10, 1), Setting(10, "auto"), Setting(100, "auto"), Setting(1
 def floor_worker(clients: list[tuple[torch.Tensor, torch.Tensor]], total: int, shared: Any, rounds: int) -> None:
     os.nice(NICENESS)
     torch.set_num_threads(1)
-    model, sums, own, barrier = *shared[:2], shared[2], shared[3]
+    model, sums, own, barrier = shared
     net = MnistCnn(1, 10)
     net.train()
     torch.nn.utils.vector_to_parameters(model, net.parameters())

@@ -4,7 +4,7 @@
 
 The model, data, clients, steps and cores are the same; raysim packs its clients (clients_per_actor: auto), as Flower
 does. The two alternate, so that other load on the machine affects both. Flower pins its own version of Ray, so it runs
-in a separate environment: PATH is a Python with flwr[simulation], torch and psutil; by default one is created in
+in a separate environment. PATH is a Python with flwr[simulation], torch and psutil. By default one is created in
 build/flower, which takes some minutes and a few GiB once. Rounds without training measure the overhead of a round, not
 training speed. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """

@@ -2,8 +2,8 @@
 
     python -c "import flower_app; flower_app.main()" DATA.npz CLIENTS ROUNDS train|idle CORES
 
-Written like Flower's own examples, and in its favour if there is a choice: the data are read once per process, there is
-no evaluation, every client trains in each round, and there are as many processes as cores, each with one torch thread.
+Written like Flower's own examples, and in its favor if there is a choice. The data are read once per process. There is
+no evaluation. Every client trains in each round. There are as many processes as cores, each with one torch thread.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/gpu.py [--samples N] [--rounds N] [--repeats N]
 
-The clients of each row share one GPU, distributed over 1, 2, 4, ... host processes, each of which requests its share of
-it, in the same code path as on CPUs; with `resources.cuda_graphs` and without. The total number of samples is the same
-in all rows, which alternate; figures are medians. All rows of as many clients must end with the same bits. Without a
-GPU, this prints a message and exits. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
+The clients of each row share one GPU. They are distributed over 1, 4 or 8 host processes, and each process requests its
+share of the GPU. Rows have `resources.cuda_graphs` or not. The total number of samples is the same in all rows, which
+alternate. Figures are medians. All rows with as many clients must end with the same bits. Without a GPU, this prints a
+message and exits. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations

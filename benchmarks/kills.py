@@ -2,14 +2,17 @@
 
     python benchmarks/kills.py [--kills N] [--what host ...] [--seed N] [--workers KIND]
 
-Kills (SIGKILL) a host, the coordinator, the driver, a node, and of Ray's own processes the raylet, the GCS and the
-runtime environment agent N times each; `terminated` sends SIGTERM to the driver and Ray's processes, as `timeout` and
-`scancel` do, which must end the run as interrupted. Runs with different methods and schedules alternate, with three
-kills per run, so that 18 kills cover all of them. A run that was terminated must have a summary that says so, and one
-that was killed must have none. Both resume with --resume. The run must end with the bits of the same run without kills,
-must have recorded an interruption for every kill, and may repeat at most `checkpoint.every_rounds` rounds per
-interruption. Prints one line per kind, and exits with status 1 if any of this fails, or a run takes longer than five
-minutes.
+Kills (SIGKILL) a host, the coordinator, the driver, a node, and Ray's raylet, GCS and runtime environment agent, N
+times each. `terminated` sends SIGTERM to the driver and Ray's processes, as `timeout` and
+`scancel` do. Runs with different methods and schedules alternate, with three kills per run, so that 18 kills cover all
+of them. The checks are:
+
+- A run that was terminated has a summary that says so, and one that was killed has none. Both resume with --resume.
+- The run ends with the bits of the same run without kills.
+- The run has recorded an interruption for every kill.
+- An interruption repeats at most `checkpoint.every_rounds` rounds.
+
+Prints one line per kind, and exits with status 1 if any of this fails, or a run takes longer than five minutes.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from killing import STRIKES, Kill, Killer, Replace, Strike, actor, at_most, node
 from rich.console import Console
 from rich.table import Table
 from timing import add_workers
+from workload import recorded_rounds
 
 import raysim
 from raysim.actors.cluster import own_cluster
@@ -108,7 +112,7 @@ def from_outside(
                 if done > len(pauses) and run.poll() is None:
                     pauses.append(time.perf_counter() - struck)
                 go_on(run, out, draws.randint(0, SPREAD))
-                if done == kills or rounds(out) > LAST or run.poll() is not None:
+                if done == kills or recorded_rounds(out) > LAST or run.poll() is not None:
                     run.wait()
                     break
                 time.sleep(draws.uniform(0, 0.05))
@@ -128,17 +132,12 @@ def from_outside(
 
 def go_on(run: subprocess.Popen[bytes], out: Path, more: int) -> None:
     """Wait until the run has recorded this many further rounds (it may have removed some before), or has ended."""
-    seen = rounds(out)
+    seen = recorded_rounds(out)
     while more > 0 and run.poll() is None:
         time.sleep(0.005)
-        now = rounds(out)
+        now = recorded_rounds(out)
         more -= max(0, now - seen)
         seen = now
-
-
-def rounds(out: Path) -> int:
-    path = out / "rounds.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def again(out: Path) -> list[int]:

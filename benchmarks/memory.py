@@ -3,17 +3,14 @@
     python benchmarks/memory.py [--repeats N] [--workers KIND]
 
 Measures the peak of a whole run (PSS of all its processes, Ray's included: peak_memory_bytes in summary.json), with
-each run in its own process. The 12,000 images and the tasks (two rotations) are the same for every number of clients,
-so the growth is the cost of clients: stream, replay memory (DER's, with logits) and state. All participate in both
-rounds. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
+each run in its own process. The 12,000 images and the tasks (two rotations) are the same for every number of clients.
+The growth is therefore the cost of clients: stream, replay memory (DER's, with logits) and state. All participate in
+both rounds. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
@@ -23,35 +20,13 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 from timing import add_workers
-from workload import saved
+from workload import TWO_TASKS, config, saved, summary_of
 
 from raysim.system.capacity import this_machine
 
 SAMPLES = 12000
 PACKED, APART = (10, 100, 1000, 4000), (4, 8, 16)
 MIB = 2**20
-
-
-def peak(data: Path, clients: int, per_actor: str, workers: str, out: Path) -> int:
-    """Return the peak memory of a run in bytes."""
-    asked = [
-        "name=memory",
-        f"dataset={{name: npz, path: {data}}}",
-        "scenario={kind: domain_incremental, tasks: 2, shift: rotation}",
-        f"clients.count={clients}",
-        "model.name=mnist_cnn",
-        "training={rounds_per_task: 1, batch_size: 32, optimizer: {lr: 0.01}}",
-        "methods={der: {}}",
-        f"resources.clients_per_actor={per_actor}",
-        f"resources.workers={workers}",
-        "logging.tensorboard=false",
-    ]
-    empty = out.with_suffix(".yaml")
-    empty.write_text("{}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "raysim", "run", str(empty), *asked, "--quiet", "--out", str(out)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    summary = json.loads((out / "summary.json").read_text())
-    return int(summary["peak_memory_bytes"])
 
 
 def rows(table: Table, how: str, sizes: Sequence[int], found: Sequence[float]) -> None:
@@ -73,12 +48,16 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         what, data = saved(folder, SAMPLES)
-        cases = [("packed", "auto", n) for n in PACKED] + [("one actor each", "1", n) for n in APART]
+        cases: list[tuple[str, str | int, int]] = [("packed", "auto", n) for n in PACKED]
+        cases += [("one actor each", 1, n) for n in APART]
         found: dict[tuple[str, int], list[int]] = {(how, n): [] for how, _, n in cases}
         for turn in range(asked.repeats):
             for how, per_actor, clients in cases:
+                resources = {"clients_per_actor": per_actor, "workers": asked.workers}
+                more = {"scenario": TWO_TASKS, "methods": {"der": {}}, "logging": {"tensorboard": False}}
+                run = config(data, clients, 1, resources=resources, **more)
                 out = Path(folder, f"{turn}-{per_actor}-{clients}")
-                found[how, clients].append(peak(data, clients, per_actor, asked.workers, out))
+                found[how, clients].append(summary_of(run, out)["peak_memory_bytes"])
     table = Table("", "clients", "peak, MiB", "KiB per further client", "since the first row")
     for how, sizes in (("packed", PACKED), ("one actor each", APART)):
         rows(table, how, sizes, [median(found[how, n]) for n in sizes])

@@ -18,10 +18,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from workload import BATCH, LR, saved
+from workload import TWO_TASKS, config, saved
 
 import raysim
 from raysim.engine.events import Event, RoundDone
+from raysim.launch.display import RunDisplay
 
 CLIENTS, SAMPLES = 10, 6000
 METHODS: dict[str, dict[str, Any]] = {
@@ -47,7 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-class Rounds:
+class Rounds(RunDisplay):
     """Seconds and bytes of the rounds of the second task; the first one, with the cost of the boundary, is separate."""
 
     def __init__(self) -> None:
@@ -60,28 +61,13 @@ class Rounds:
             self.seconds.append(event.seconds)
             self.nbytes.append(event.bytes_up + event.bytes_down)
 
-    def say(self, text: str) -> None:
-        pass
-
 
 def run(methods: dict[str, Any], data: Path, rounds: int, out: Path) -> Rounds:
     seen = Rounds()
-    raysim.run(
-        {
-            "name": "benchmark",
-            "dataset": {"name": "npz", "path": str(data)},
-            "scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "rotation"},
-            "clients": {"count": CLIENTS},
-            "model": {"name": "mnist_cnn"},
-            "training": {"rounds_per_task": rounds + 1, "batch_size": BATCH, "optimizer": {"lr": LR}},
-            "methods": methods,
-            "logging": {"tensorboard": False},
-        },
-        out=out,
-        local=True,
-        display=seen,
-    )
-    seen.first, seen.seconds = seen.seconds[0], seen.seconds[1:]
+    asked = config(data, CLIENTS, rounds + 1, scenario=TWO_TASKS, methods=methods, logging={"tensorboard": False})
+    raysim.run(asked, out=out, local=True, display=seen)
+    seen.first, *seen.seconds = seen.seconds
+    del seen.nbytes[0]
     return seen
 
 

@@ -2,11 +2,11 @@
 
     python benchmarks/nodes.py [--rounds N] [--repeats N] [--settings N ...] [--workers KIND]
 
-Both clusters run on this machine's loopback interface (ray.cluster_utils), so this measures the cost of moving the
-model and the sums from one object store to another, without that of a network. Each node's store has 1 GiB, so that
-nothing is spilled. The two alternate, so that other load on the machine affects both; the table has medians and the
-range of the ratios over the repeats. The clients of ResNet-18 do not train, which leaves the transfer: 45 MB down and
-90 MB up per host. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
+Both clusters run on this machine's loopback interface (ray.cluster_utils). This measures the cost of moving the model
+and the sums from one object store to another, without that of a network. Each node's store has 1 GiB, so that nothing
+is spilled. The two alternate, so that other load on the machine affects both. The table has medians and the range of
+the ratios over the repeats. The clients of ResNet-18 do not train, which leaves the transfer: 45 MB down and 90 MB up
+per host. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations

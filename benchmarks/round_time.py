@@ -1,13 +1,13 @@
-"""Where the time of a round goes: in the coordinator, whose place this process takes, and in a host's client updates.
+"""Where the time of a round goes: in the coordinator, which this process replaces, and in a host's client updates.
 
     python benchmarks/round_time.py [--samples N] [--rounds N] [--coarse]
 
 Measures CPU time per client update in the thread that does the work, which other programs hardly affect, without
 evaluation. The coordinator's own work is everything except for waiting for its hosts; "all threads" adds those of Ray
 in the same process. A host's work is timed in this process, where one host has all clients. Under FedBuff as many
-client updates are timed as in synchronous rounds. Looking at the clock costs a microsecond or two for each call that is
-timed; with --coarse, of the coordinator's work calls to hosts are timed alone. MNIST CNN; uses MNIST if $RAYSIM_DATA
-contains it, else noise of the same shape. (A module called profile would hide Python's own.)
+client updates are timed as in synchronous rounds. Reading the clock costs a microsecond or two for each timed call.
+With --coarse, only calls to hosts are timed of the coordinator's work. MNIST CNN; uses MNIST if $RAYSIM_DATA contains
+it, else noise of the same shape. (A module called profile would hide Python's own.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Rebalancing
 from raysim.api.client import Client
 from raysim.data.pixels import Source
-from raysim.engine import exchange, orders
+from raysim.engine import orders, synchronous
+from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.exchange import Exchange, Traffic
@@ -60,20 +61,20 @@ WARM_UP = 2  # rounds that are not counted
 Places = dict[str, list[tuple[Any, str]]]  # the functions that are timed as one
 
 COORDINATOR: Places = {
-    "draw the cohort": [(exchange, "select_clients")],
+    "draw the cohort": [(synchronous, "select_clients")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
-    "deal clients": [(Rebalancing, "plan_moves"), (Rebalancing, "add_times")],
+    "move clients": [(Rebalancing, "plan_moves"), (Rebalancing, "add_times")],
     "broadcast the model": [(runner.RayRunner, "_stored")],
     "send orders": [(runner.RayRunner, "begin")],
     "wait": [(ray, "wait")],
-    "take answers": [(runner.RayRunner, "_answer")],
+    "take replies": [(runner.RayRunner, "_answer")],
     "merge sums": [(Reply, "merge")],
     "make the model": [(Exchange, "update_model")],
-    "virtual time, tasks": [(SynchronousRounds, "_outcome")],
+    "virtual time, tasks": [(SynchronousRounds, "_outcome"), (AsynchronousUpdates, "_outcome")],
     "the rest": [(Simulation, "_timed_round")],
 }
-COARSE = {label: COORDINATOR[label] for label in ("send orders", "wait", "take answers", "the rest")}
+COARSE = {label: COORDINATOR[label] for label in ("send orders", "wait", "take replies", "the rest")}
 HOST = {
     "copy the model in": [(FlatModel, "load")],
     "enter the phase": [(HostedClient, "begin_phase")],
@@ -202,11 +203,11 @@ def main() -> None:
         for clients, per_actor, schedule in SETTINGS:
             resources = {"clients_per_actor": per_actor}
             many = asked.rounds if schedule is not FEDBUFF else asked.rounds * clients // BUFFER
-            knobs = configs.load(config(data, clients, WARM_UP + many + 1, resources=resources, schedule=schedule))
+            loaded = configs.load(config(data, clients, WARM_UP + many + 1, resources=resources, schedule=schedule))
             kind = "" if schedule["kind"] == "synchronous" else ", FedBuff"
-            coordinator[f"{clients} clients, {per_actor}{kind}"] = of_coordinator(knobs, many, places)
+            coordinator[f"{clients} clients, {per_actor}{kind}"] = of_coordinator(loaded, many, places)
             if per_actor == "auto" and not kind:
-                host[f"{clients} clients of {asked.samples // clients}"] = of_host(knobs, many)
+                host[f"{clients} clients of {asked.samples // clients}"] = of_host(loaded, many)
     console = Console(width=120)
     console.print(f"{name}, {asked.samples} samples of all clients in total, {int(this_machine().cpus)} cores")
     console.print(table("the coordinator", places, coordinator))

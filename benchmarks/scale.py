@@ -2,19 +2,15 @@
 
     python benchmarks/scale.py [--rounds N] [--long N]
 
-For each number of clients and of those in a round: the seconds of `raysim check`, of the start and of a round (median),
-and the peak of memory (PSS of all processes, Ray's included). Then a long run of four clients on two hosts, with the
-resident memory of its processes, of one name together, at a tenth of its rounds and on to the last. Half way the first
-task ends: the driver draws its accuracy matrix, for which it imports matplotlib (about 30 MiB, once).
+The first table has a row for each number of clients. It has the seconds of `raysim check`, of the start and of a round
+(median), and the peak of memory (PSS of all processes, Ray's included). The second is of a long run of four
+clients on two hosts. It has the resident memory of its processes by name, at each tenth of its rounds. Half way the
+first task ends. The driver then draws its accuracy matrix, for which it imports matplotlib (about 30 MiB, once).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -25,6 +21,7 @@ import psutil
 import yaml
 from rich.console import Console
 from rich.table import Table
+from workload import command, summary_of
 
 import raysim
 from raysim.engine.events import Event, RoundDone
@@ -50,15 +47,6 @@ def config(clients: int, cohort: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def command(*asked: str) -> float:
-    """Run raysim's command line with this folder's modules; return its seconds."""
-    began = time.perf_counter()
-    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    told = {"check": True, "stdout": subprocess.DEVNULL, "env": {**os.environ, "PYTHONPATH": paths}}
-    subprocess.run([sys.executable, "-m", "raysim", *asked], **told)
-    return time.perf_counter() - began
-
-
 class Resident(RunDisplay):
     """The resident bytes of a run's processes by name, at some of its rounds."""
 
@@ -73,9 +61,6 @@ class Resident(RunDisplay):
             for process in me.children(recursive=True):
                 held[process.name().partition(".")[0]] += process.memory_info().rss  # Ray adds what an actor does
 
-    def say(self, text: str) -> None:
-        pass
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -87,9 +72,10 @@ def main() -> None:
         for clients, cohort in SIZES:
             file, out = Path(folder, f"{clients}.yaml"), Path(folder, str(clients))
             file.write_text(yaml.safe_dump(config(clients, cohort, asked.rounds)), encoding="utf-8")
-            checking = command("check", str(file))
-            command("run", str(file), "--quiet", "--out", str(out))
-            said = json.loads((out / "summary.json").read_text())
+            began = time.perf_counter()
+            command("check", str(file))
+            checking = time.perf_counter() - began
+            said = summary_of(config(clients, cohort, asked.rounds), out)
             figures = (said["seconds_starting"], said["seconds_per_round"], said["peak_memory_bytes"] / GIB)
             table.add_row(f"{clients:,}", f"{cohort:,}", f"{checking:.1f}", *(f"{figure:.3g}" for figure in figures))
         Console(width=100).print(table)

@@ -2,37 +2,38 @@
 
     python benchmarks/startup.py [--repeats N] [--workers KIND]
 
-Each command is its own process, and all alternate; figures are medians. raysim's are of the whole command
-(scikit-learn's digits, an MLP) minus its one round: imports, starting Ray and the hosts, evaluating the untrained
-model, stopping Ray. The ratio is to a bare process that imports torch, starts Ray and exits.
+Each command is its own process, and all alternate. All figures are medians. A run trains an MLP on scikit-learn's
+digits. Its figure is the whole command without its one round: imports, starting and stopping Ray and the hosts. The
+ratio is to a bare process that imports torch, starts Ray and exits.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from timing import add_workers
+from workload import command, summary_of
 
 from raysim.system.capacity import this_machine
 
-CONFIG = """
-name: startup
-dataset: {name: digits}
-scenario: {kind: class_incremental, tasks: 1}
-clients: {count: 24}
-model: {name: mlp, hidden: [64]}
-training: {rounds_per_task: 1}
-logging: {tensorboard: false}
-"""
+CONFIG: dict[str, Any] = {
+    "name": "startup",
+    "dataset": {"name": "digits"},
+    "scenario": {"kind": "class_incremental", "tasks": 1},
+    "clients": {"count": 24},
+    "model": {"name": "mlp", "hidden": [64]},
+    "training": {"rounds_per_task": 1},
+    "logging": {"tensorboard": False},
+}
 TORCH = "import torch"
 RAY = """
 import torch, ray, logging
@@ -48,20 +49,22 @@ WAYS: dict[str, list[str]] = {
 BARE = {"import torch": TORCH, "import torch, start Ray": RAY}
 
 
-def seconds(command: list[str]) -> float:
-    """Return the seconds that a process takes."""
+def bare(code: str) -> float:
+    """Return the seconds of a process with this code."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
-def start(way: list[str], config: Path, out: Path) -> float:
+def start(way: list[str], workers: str, out: Path) -> float:
     """Return the seconds that raysim takes in addition to its round."""
+    began = time.perf_counter()
     if way == ["list"]:
-        return seconds(["-m", "raysim", "list", "methods"])
-    whole = seconds(["-m", "raysim", "run", str(config), *way, "--quiet", "--out", str(out)])
-    summary = json.loads((out / "summary.json").read_text())
-    return whole - float(summary["seconds"]) + float(summary["seconds_starting"])
+        command("list", "methods")
+        return time.perf_counter() - began
+    summary = summary_of(CONFIG, out, f"resources.workers={workers}", *way)
+    rounds = float(summary["seconds"]) - float(summary["seconds_starting"])
+    return time.perf_counter() - began - rounds
 
 
 def main() -> None:
@@ -71,16 +74,14 @@ def main() -> None:
     asked = parser.parse_args()
     found: dict[str, list[float]] = {name: [] for name in (*BARE, *WAYS)}
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "startup.yaml")
-        config.write_text(f"{CONFIG}resources: {{workers: {asked.workers}}}\n", encoding="utf-8")
         for turn in range(asked.repeats):
             for name, code in BARE.items():
-                found[name].append(seconds(["-c", code]))
+                found[name].append(bare(code))
             for number, (name, way) in enumerate(WAYS.items()):
-                found[name].append(start(way, config, Path(folder, f"{turn}-{number}")))
+                found[name].append(start(way, asked.workers, Path(folder, f"{turn}-{number}")))
     table = Table("", "seconds", "x torch and Ray", title=f"{int(this_machine().cpus)} cores: medians")
     for name, turns in found.items():
-        ratio = median(own / bare for own, bare in zip(turns, found["import torch, start Ray"], strict=True))
+        ratio = median(own / alone for own, alone in zip(turns, found["import torch, start Ray"], strict=True))
         table.add_row(name, f"{median(turns):.2f}", f"{ratio:.2f}")
     Console(width=100).print(table)
 

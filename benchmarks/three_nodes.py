@@ -36,6 +36,7 @@ import psutil
 import yaml
 from rich.console import Console
 from rich.table import Table
+from workload import recorded_rounds
 
 from raysim.actors import compat
 
@@ -207,14 +208,10 @@ class Run:
     process: subprocess.Popen[str]
     said: list[str] = field(default_factory=list)
 
-    def rounds(self) -> int:
-        path = self.out / "rounds.jsonl"
-        return path.read_bytes().count(b"\n") if path.exists() else 0
-
     def reach(self, rounds: int) -> None:
         """Wait until this many rounds are done."""
         until = time.monotonic() + LIMIT
-        while self.rounds() < rounds:
+        while recorded_rounds(self.out) < rounds:
             if self.process.poll() is not None or time.monotonic() > until:
                 raise SystemExit(f"{self.out}: the run did not reach round {rounds}: {self.process.communicate()[0]}")
             time.sleep(0.05)
@@ -275,7 +272,7 @@ def killed_twice(run: Run, nodes: Nodes) -> None:
     run.reach(120)
     nodes.kill(3)
     nodes.add(3)
-    run.reach(run.rounds() + 100)
+    run.reach(recorded_rounds(run.out) + 100)
     nodes.kill(3)
 
 

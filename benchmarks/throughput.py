@@ -1,12 +1,12 @@
-"""Utilisation of the cores under synchronous and asynchronous schedules, with clients of unequal size, or few of many.
+"""Utilization of the cores under synchronous and asynchronous schedules, with clients of unequal size, or few of many.
 
     python benchmarks/throughput.py [--updates N] [--repeats N] [--workers KIND]
 
 Ten clients share 3,000 samples by Dirichlet(0.3), with one client per actor and packed; both schedules perform the same
 number of client updates. And 100 of 1,000 clients of 60 samples each take part in a round. Packed clients stay on their
-hosts or, under a synchronous schedule, move between them. All ways of a setting alternate. Utilisation is the CPU
-seconds of all processes of the run, divided by wall seconds and cores, from the third server update to the last;
-figures are medians. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
+hosts or, under a synchronous schedule, move between them. All ways of a setting alternate. Utilization is the CPU
+seconds of the run's processes divided by wall seconds and cores, from the third server update to the last. Figures are
+medians. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from timing import WARM_UP, add_workers, cpu_seconds
-from workload import BATCH, LR, saved
+from workload import config, saved
 
 import raysim
 from raysim.actors.cluster import own_cluster
 from raysim.engine.events import Event, RoundDone
+from raysim.launch.display import RunDisplay
 from raysim.system.capacity import this_machine
 
 TEN = {"clients.count": 10, "partition": {"kind": "dirichlet", "alpha": 0.3, "balanced": False}}
@@ -52,7 +53,7 @@ SETTINGS: list[tuple[str, int, dict[str, dict[str, Any]]]] = [
 ]
 
 
-class Stretch:
+class Stretch(RunDisplay):
     """Wall and CPU seconds, and client updates, between the first server updates and the last."""
 
     def __init__(self, updates: int) -> None:
@@ -70,24 +71,10 @@ class Stretch:
             self.seconds += sign * time.perf_counter()
             self.cpu += sign * cpu_seconds()
 
-    def say(self, text: str) -> None:
-        pass
-
 
 def run(way: dict[str, Any], data: Path, updates: int, out: Path) -> Stretch:
     stretch = Stretch(updates)
-    raysim.run(
-        {
-            "name": "benchmark",
-            "dataset": {"name": "npz", "path": str(data)},
-            "scenario": {"kind": "class_incremental", "tasks": 1},
-            "model": {"name": "mnist_cnn"},
-            "training": {"rounds_per_task": updates + 1, "batch_size": BATCH, "optimizer": {"lr": LR}},
-        },
-        way,
-        out=out,
-        display=stretch,
-    )
+    raysim.run(config(data, way["clients.count"], updates + 1), way, out=out, display=stretch)
     return stretch
 
 
@@ -105,9 +92,9 @@ def main() -> None:
             name, data = saved(str(Path(folder, clients)), samples)
             found: dict[str, list[Stretch]] = {way: [] for way in ways}
             for turn in range(asked.repeats):
-                for way, knobs in ways.items():
+                for way, keys in ways.items():
                     out = Path(folder, clients, f"{way} {turn}")
-                    found[way].append(run(knobs | {"resources.workers": asked.workers}, data, asked.updates, out))
+                    found[way].append(run(keys | {"resources.workers": asked.workers}, data, asked.updates, out))
             for way, stretches in found.items():
                 busy = median(s.cpu / s.seconds / cores for s in stretches)
                 speed = median(s.client_updates / s.seconds for s in stretches)

@@ -27,13 +27,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import nn
-from workload import Watch
+from workload import Watch, config, noise
 
 import raysim
+from raysim.engine.events import RoundDone
 from raysim.system.errors import RunError
 
-SAMPLES, BATCH, PROCESSES = 30, 32, 8
-MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+SAMPLES, PROCESSES = 30, 8
+MODELS: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {
     "mnist_cnn": ({"name": "mnist_cnn"}, (28, 28, 1)),
     "mlp": ({"name": "mlp", "hidden": [200, 200]}, (28, 28, 1)),
     "resnet18": ({"name": "resnet18"}, (32, 32, 3)),
@@ -57,19 +58,9 @@ class Met(Watch):
     wait: Callable[[], object] = field(default=lambda: None)
 
     def take(self, event: Any) -> None:
-        if type(event).__name__ == "RoundDone":
+        if isinstance(event, RoundDone):
             self.wait()
         super().take(event)
-
-
-def noise(folder: str, count: int, shape: tuple[int, ...]) -> Path:
-    """Write random images and labels to a file, and return it."""
-    path = Path(folder, f"{count}-{'x'.join(map(str, shape))}.npz")
-    if not path.exists():
-        draws = np.random.default_rng(0)
-        x, y = draws.integers(0, 256, (count, *shape), np.uint8), draws.integers(0, 10, count)
-        np.savez(path, x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
-    return path
 
 
 def one_run(
@@ -80,21 +71,14 @@ def one_run(
     of_pfl = model == "pfl"
     samples = 50 if of_pfl else SAMPLES
     watch = Met(rounds, wait=wait or (lambda: None))
-    training = {"rounds_per_task": rounds + 3, "batch_size": 10 if of_pfl else BATCH, "optimizer": {"lr": 0.01}}
-    config = {
-        "name": "vectorise",
-        "dataset": {"name": "npz", "path": str(noise(folder, clients * samples, shape))},
-        "scenario": {"kind": "class_incremental", "tasks": 1},
-        "clients": {"count": clients},
-        "participation": {"count": 50} if of_pfl else {},
-        "model": settings,
-        "training": {**training, "vectorise": together},
-        "resources": {"gpus_per_actor": 1, "cuda_graphs": graphs},
-    }
+    more = {"model": settings, "resources": {"gpus_per_actor": 1, "cuda_graphs": graphs}}
+    more |= {"participation": {"count": 50}} if of_pfl else {}
+    asked = config(noise(Path(folder), clients * samples, shape), clients, rounds + 3, **more)
+    asked["training"] |= {"vectorise": together} | ({"batch_size": 10} if of_pfl else {})
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     out = Path(tempfile.mkdtemp(dir=folder), "run")
-    sha = raysim.run(config, out=out, local=True, display=watch).model_sha256
+    sha = raysim.run(asked, out=out, local=True, display=watch).model_sha256
     return watch.seconds, str(sha)[:8], torch.cuda.max_memory_reserved() // 2**20
 
 
@@ -104,7 +88,7 @@ def _part(barrier: Any, found: Any, *arguments: Any) -> None:
 
 def in_processes(folder: str, model: str, clients: int, rounds: int) -> tuple[list[float], str, int]:
     """Run an eighth of the clients in each of eight processes, round by round at the same time."""
-    noise(folder, clients // PROCESSES * SAMPLES, MODELS[model][1])
+    noise(Path(folder), clients // PROCESSES * SAMPLES, MODELS[model][1])
     context = multiprocessing.get_context("spawn")
     barrier, found = context.Barrier(PROCESSES), context.Queue()
     arguments = (barrier, found, folder, model, clients // PROCESSES, rounds, None, True)

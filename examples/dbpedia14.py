@@ -1,8 +1,8 @@
 """Texts about 14 kinds of things, as JSON lines for raysim: python examples/dbpedia14.py [FILE].
 
 Downloads 14,000 abstracts of DBpedia, 1,000 of each kind (4 MB), and writes FILE, by default dbpedia14.jsonl in the
-folder of raysim's datasets. They are a sample of DBpedia-14 (Zhang, Zhao and LeCun, NeurIPS 2015, arXiv 1509.01626),
-in words, that Jilin University's DeepTextClustering published; DBpedia's text is under CC BY-SA. URL may be a file too.
+folder of raysim's datasets. They are a sample of DBpedia-14 (Zhang, Zhao and LeCun, NeurIPS 2015, arXiv 1509.01626).
+Jilin University's DeepTextClustering published it. DBpedia's text is under CC BY-SA. URL may be a file too.
 """
 
 import csv

@@ -2,10 +2,10 @@
 
 python examples/frozen_features.py MODEL TEXTS OUT.npz [KEY=VALUE ...]
 
-MODEL is a Hugging Face model by its name or folder, such as distilbert-base-uncased, which the package transformers
-loads; TEXTS are JSON lines as the dataset text_jsonl takes them. The model stays as it is, so that what clients train
-is what they put on its features: in Fed-A-GEM a linear layer on DistilBERT, on YahooQA (Dai et al., TMLR 2024, section
-5.2). configs/papers/fed_a_gem_yahooqa.yaml runs that. KEY=VALUE are the parameters of `encode`.
+MODEL is a Hugging Face model by its name or folder, such as distilbert-base-uncased. The package transformers loads it.
+TEXTS are JSON lines as the dataset text_jsonl takes them. The model stays as it is, and clients train a model on its
+features. Fed-A-GEM's authors train a linear layer on DistilBERT, on YahooQA (Dai et al., TMLR 2024, section 5.2).
+configs/papers/fed_a_gem_yahooqa.yaml runs that. KEY=VALUE are the parameters of `encode`.
 """
 
 import sys
@@ -38,12 +38,12 @@ def encode(
         model: the name or the folder of a Hugging Face model.
         texts: the file of all texts, or of those to train on.
         out: the npz file.
-        test: the file of the texts to test on; otherwise see the dataset text_jsonl, whose split is taken.
+        test: the file of the texts to test on; without it, texts are split as by the dataset text_jsonl.
         keys: those of the text, the label and the split in a line.
-        pooling: first is the first token's output, on which DistilBERT's own classifier stands; mean is that of all.
-        length: how many of the model's tokens of a text are read.
-        batch: texts that pass at a time.
-        seed: what the test texts are drawn from, where no line says which they are.
+        pooling: first is the first token's output, which DistilBERT's own classifier takes; mean is the mean of all.
+        length: the largest number of tokens of a text.
+        batch: the number of texts in a pass.
+        seed: the seed of the test texts, if no line says which they are.
     """
     from transformers import AutoModel, AutoTokenizer  # not one of raysim's own requirements
 

@@ -1,7 +1,7 @@
 """A torch Dataset as a run's data: raysim run examples/torch_dataset.yaml --local.
 
-`as_split` takes any map-style Dataset of (x, label); here stands one of bars across or down. With torchvision's, say,
-write `as_split(torchvision.datasets.SVHN(str(root), "train", download=download))`.
+`as_split` takes any map-style Dataset of (x, label). This one has bars across or down. With one of torchvision's, write
+`as_split(torchvision.datasets.SVHN(str(root), "train", download=download))`.
 """
 
 from collections.abc import Sized

@@ -75,7 +75,7 @@ def write_reference(docs: Path) -> None:
 
 
 def _sections(path: str, field: FieldInfo) -> Iterator[str]:
-    """Yield what stands below a key whose value is a block, one of several, or a list of blocks."""
+    """Yield the parts below a key with a block, with one of several blocks, or with a list of blocks."""
     if path in BY_NAME:
         kind, more = BY_NAME[path]
         yield f"{field.description} {more}"

@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PHRASES = ROOT / "tools" / "english.txt"
 MOST_WORDS = 25
-PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
-CODE = ("raysim/**/*.py",)
+PAGES = ("*.md", "docs/**/*.md")
+CODE = ("raysim/**/*.py", "tools/**/*.py", "benchmarks/*.py", "examples/**/*.py")
 NOT_PROSE = re.compile(
     r"^ *(?:```|~~~).*?^ *(?:```|~~~)|^(?: {4,}|\t|>>> |\.\.\. ).*?$|^ *\|.*?$|^#+ .*?$|<[^>]+>",
     re.DOTALL | re.MULTILINE,
@@ -71,7 +71,7 @@ def find_in_files() -> dict[str, list[str]]:
     files = sorted({path for pattern in (*PAGES, *CODE) for path in ROOT.glob(pattern)})
     found = {}
     for path in files:
-        if ".venv" not in path.parts and path.name != "config.md":  # generated from the schema
+        if path.name != "config.md":  # generated from the schema
             found[path.relative_to(ROOT).as_posix()] = [
                 fault for block in prose_of(path) for fault in find_faults(block, phrases)
             ]

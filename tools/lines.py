@@ -1,8 +1,8 @@
-"""Lines of code of a folder, here or beside a commit: without blank lines, comments and docstrings.
+"""Count lines of code in a folder, here or at a commit too, without blank lines, comments and docstrings.
 
     python tools/lines.py [DIR] [--by-folder] [--base COMMIT]
 
-All is put into the same format first, so that neither squeezing nor stretching it counts.
+All code is formatted first, so that its layout does not count.
 """
 
 from __future__ import annotations
@@ -21,20 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
-NO_CODE = (
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-)
+NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
 def code_lines(source: str) -> int:
-    """Return how many lines hold a token that is no comment and no part of a docstring.
+    """Return the number of lines with a token that is no comment and no part of a docstring.
 
-    A docstring is any expression that is a string and nothing else, also one below an attribute.
+    A docstring is any expression that is only a string, also one below an attribute.
     """
     told = [
         range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
@@ -91,7 +84,7 @@ def counted(sources: Iterator[tuple[str, str]]) -> Counter[str]:
 
 
 def by_folder(files: Mapping[str, int]) -> Counter[str]:
-    """Return the lines of the files that lie in each folder, not below it."""
+    """Return the lines of the files in each folder, without the folders below."""
     folders: Counter[str] = Counter()
     for name, lines in files.items():
         folders[f"{PurePosixPath(name).parent}/"] += lines

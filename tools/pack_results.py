@@ -27,7 +27,7 @@ ADDED = ("bytes_up", "bytes_down", "seconds")  # since the evaluation before
 
 
 def pack(directory: Path) -> Path:
-    """Write the packed file of a directory of runs beside the directory, and return its path."""
+    """Write the packed file of a directory of runs next to the directory, and return its path."""
     runs = sorted((path.parent for path in directory.rglob("summary.json")), key=lambda path: path.parts)
     if not runs:
         raise SystemExit(f"{directory}: there is no run that ended below this directory")

@@ -6,7 +6,7 @@ A page with marks `<!-- results/NAME ... -->` has a row for each sweep: its runs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from raysim.records.result import Result
@@ -37,20 +37,16 @@ def _cells(sweep: str) -> Iterator[str]:
     runs = [run.summary for run in packed.runs if run.summary.status == "done"]
     yield f"`{sweep}`"
     yield str(len(runs))
-    yield _join(str(seed) for seed in sorted({run.seed for run in runs}))
-    yield _join(sorted({_version(run, "git", 8) for run in runs}))
-    yield _join(sorted({_version(run, "torch").partition("+")[0] for run in runs}))
-    yield _join(sorted({_version(run, "ray") for run in runs}))
+    yield ", ".join(map(str, sorted({run.seed for run in runs})))
+    yield ", ".join(sorted({_version(run, "git", 8) for run in runs}))
+    yield ", ".join(sorted({_version(run, "torch").partition("+")[0] for run in runs}))
+    yield ", ".join(sorted({_version(run, "ray") for run in runs}))
     yield f"{sum(run.seconds for run in runs) / 3600:.1f}"
 
 
 def _version(run: Result, of: str, letters: int | None = None) -> str:
     found = run.versions.get(of)
     return str(found)[:letters] if found else "not recorded"
-
-
-def _join(words: Iterable[str]) -> str:
-    return ", ".join(words)
 
 
 def insert_provenance(page: str) -> str:

@@ -22,15 +22,7 @@ from pathlib import Path
 import raysim
 import raysim.api
 
-LOADS = {
-    "script": "src",
-    "img": "src",
-    "iframe": "src",
-    "source": "src",
-    "video": "src",
-    "audio": "src",
-    "link": "href",
-}
+LOADS = {**dict.fromkeys(("script", "img", "iframe", "source", "video", "audio"), "src"), "link": "href"}
 ELSEWHERE = re.compile(r"(?:\w+:)?//")
 IN_STYLES = re.compile(r"""(?:@import\s+["']?|url\(\s*["']?)((?:https?:)?//[^"')\s]+)""")
 # in a script w3.org's are names of namespaces, and one with a place for a name ($) asks a forge about a repository
@@ -38,16 +30,8 @@ IN_SCRIPTS = re.compile(r"""["'`](https?://(?!www\.w3\.org/)[^"'`\s$]+)["'`]""")
 METHODS_OWN = [name for name in raysim.api.__all__ if name not in raysim.__all__]
 DOCUMENTED = [*(f"raysim.{name}" for name in raysim.__all__), *(f"raysim.api.{name}" for name in METHODS_OWN)]
 SEEN = (
-    *(
-        "index.html",
-        "choose.html",
-        "metrics.html",
-        "gallery.html",
-        "scenarios.html",
-        "methods/index.html",
-        "config.html",
-        "api.html",
-    ),
+    *("index.html", "choose.html", "metrics.html", "gallery.html", "scenarios.html", "methods/index.html"),
+    *("config.html", "api.html"),
     *("coming_from.html", "methods/icarl.html"),  # a wide table, and wide formulas
 )
 WIDTHS = (400, 800, 1400)  # a phone's, a tablet's, a desk's

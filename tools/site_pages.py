@@ -1,6 +1,6 @@
-"""What the site has beside docs/*.md: the project's own pages, every file that a page links to, the gallery's figures.
+"""The site's pages besides docs/*.md: the project's own pages, files that a page links to, the gallery's figures.
 
-MkDocs calls the functions whose names begin with on_ (mkdocs.yml: hooks). A page may link to any file of the
+MkDocs calls the functions with names that begin with on_ (mkdocs.yml: hooks). A page may link to any file of the
 repository, as it does on a forge: the site has a page for each such file.
 """
 

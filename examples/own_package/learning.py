@@ -24,11 +24,10 @@ def inverted(
     writers: Annotated[int, Ge(1), doc("client ids, for partition=natural: each wrote a run of the images")] = 20,
 ) -> Dataset:
     """scikit-learn's digits in black on white, each training image with the id of who might have written it."""
-    train, test = (
-        Split(255 - split.x, split.y) for split in (digits(root, download).train, digits(root, download).test)
-    )
-    clients = np.arange(len(train)) * writers // len(train)
-    return Dataset(Split(train.x, train.y, clients), test, classes=10)
+    plain = digits(root, download)
+    clients = np.arange(len(plain.train)) * writers // len(plain.train)
+    train = Split(255 - plain.train.x, plain.train.y, clients)
+    return Dataset(train, Split(255 - plain.test.x, plain.test.y), classes=10)
 
 
 def drifting(

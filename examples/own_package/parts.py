@@ -119,7 +119,7 @@ class Brier(Objective):
     """One label for each sample: cross-entropy with smoothed labels; the Brier score, lower is better (Brier, 1950)."""
 
     metric = Metric("Brier score", higher_is_better=False, range=(0.0, 2.0))
-    classes: Annotated[ClassVar[bool], doc("targets are labels, int64 [n]")] = True
+    classes: ClassVar[bool] = True  # targets are labels, int64 [n]
 
     def __init__(
         self,

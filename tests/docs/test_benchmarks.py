@@ -31,6 +31,16 @@ def test_what_a_round_is_divided_into_exists(benchmark_named: Any) -> None:
     assert [(owner, name) for owner, name in places if not callable(getattr(owner, name, None))] == []
 
 
+def test_the_coordinators_parts_are_those_that_a_round_calls(benchmark_named: Any, tiny: Any, simulate: Any) -> None:
+    """A round with one host in this process calls all parts except those of Ray and of several hosts."""
+    profile = benchmark_named("round_time")
+    shares = profile.Shares()
+    with shares.of(profile.COORDINATOR):
+        simulate(tiny())
+    of_hosts = {"move clients", "broadcast the model", "send orders", "wait", "take replies", "merge sums"}
+    assert {*shares.seconds} == {*profile.COORDINATOR} - of_hosts
+
+
 def test_the_next_process_is_killed_once_the_run_has_gone_back(benchmark_named: Any) -> None:
     killed, replaced = list[bool](), list[bool]()
     killer = benchmark_named("killing").Killer(

@@ -1,5 +1,6 @@
-"""every method against its reference in plain torch, in float64; the references are in tools/twins/."""
+"""Every method against its reference in plain torch, in float64. The references are in tools/twins/."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,15 @@ def test_a_method_is_its_reference(twin, quiet_torch):
     assert plain > 1e-3
 
 
+def test_re_feds_pull_decides_on_the_caches(quiet_torch):
+    """A pull that is a tenth stronger makes other caches, so a wrong one shows."""
+    (twin,) = (twin for twin in TWINS if twin.name == "Re-Fed")
+    stronger = replace(twin, given={**twin.given, "lam": 0.9 * twin.given["lam"]})
+    assert stronger.compare()[0] > 1e-3
+
+
 def test_the_page_has_every_twin():
     text = PAGE.read_text(encoding="utf-8")
-    rows = [line.split(" | ")[0][2:] for line in text.split(OPENS)[1].split(CLOSES)[0].splitlines() if "e-" in line]
-    assert rows == [twin.name for twin in TWINS]
+    rows = [line for line in text.split(OPENS)[1].split(CLOSES)[0].splitlines() if "e-" in line]
+    assert [row.split(" | ")[0][2:] for row in rows] == [twin.name for twin in TWINS]
+    assert {row.count("|") for row in rows} == {6}  # five cells

@@ -1,6 +1,6 @@
-"""Does a change move a bit of any run? The same small runs with the code of two trees, compared.
+"""Compare small runs with the code of a commit and of the working tree, bit by bit.
 
     make bits BASE=COMMIT [ONLY=PATTERN] [NO_RAY=1]
 
-`reference` and its parts list the runs, `child` carries them out with one tree's code, `comparing` says what differs.
+`reference` lists the runs, `child` carries them out with the code of one tree, and `comparing` finds differences.
 """

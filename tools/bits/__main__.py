@@ -23,7 +23,7 @@ from bits.trees import TOOLS, carried_out, copied, git, tree_of
 def main(given: Sequence[str] | None = None) -> int:
     """Compare, and return the exit status: 0 no bit moved, 1 some did, 2 wrong input, 130 interrupted."""
     parser = argparse.ArgumentParser(prog="bits", description=__doc__, allow_abbrev=False)
-    parser.add_argument("base", metavar="COMMIT", help="whose code the working tree's is compared with")
+    parser.add_argument("base", metavar="COMMIT", help="the working tree is compared with this commit")
     parser.add_argument("--only", metavar="PATTERN", help="a regular expression in the names of runs")
     parser.add_argument("--no-ray", action="store_true", help="leave out the runs on Ray")
     asked = parser.parse_args(given)
@@ -47,7 +47,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def both_sides(commit: str, runs: Mapping[str, Run]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return what the runs come to with the code of a commit and with that of the working tree."""
+    """Return the results of the runs with the code of a commit, and with the code of the working tree."""
     kept = Kept(commit)
     known = kept.of(runs)
     missing = {name: run for name, run in runs.items() if name not in known}

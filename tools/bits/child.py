@@ -1,12 +1,10 @@
-"""Carries runs out with the code of one tree: python -m bits.child RUNS.json RESULTS.jsonl FOLDER, in that tree.
+"""Carry out runs with the code of one tree: python -m bits.child RUNS.json RESULTS.jsonl FOLDER, in that tree.
 
-It uses what stays where it is, however raysim's modules are moved: `raysim.run`, `raysim.evaluate`, the command line,
-and the files of a run's directory.
+It uses only raysim's public interface: `raysim.run`, `raysim.evaluate`, the command line and a run's files.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import os
@@ -27,15 +25,15 @@ from bits.run import DATA, Run
 
 TIMES_OF_A_ROUND = {"seconds", "profile"}
 TIMES_OF_A_RUN = {"seconds", "seconds_per_round", "seconds_starting", "peak_memory_bytes", "versions"}
-"""What is measured or says where the code lay, and so differs from one time to the next."""
+"""Keys that differ from one time to the next: measurements, and the versions."""
 
 
 class CutOff(Exception):
-    """The run is to be resumed from here."""
+    """The run is cut off here, to be resumed."""
 
 
 class Display:
-    """Ends a run after a round as if the power had failed."""
+    """A display that ends a run after a round, as if the power had failed."""
 
     def __init__(self, after: int) -> None:
         self.after = after
@@ -50,7 +48,7 @@ class Display:
 
 
 def main(given: list[str]) -> None:
-    """Carry the runs out one after the other, and write down what each came to, a line each."""
+    """Carry out the runs one after the other, and write a line with each result."""
     runs, results, folder = map(Path, given)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # end tidily
     own.of_this_tree()
@@ -73,9 +71,9 @@ def main(given: list[str]) -> None:
 
 @contextmanager
 def one_ray() -> Iterator[None]:
-    """Start one Ray for all runs, which raysim uses as it is: a Ray for each would take as long as they do.
+    """Start one Ray for all runs, as starting a Ray takes as long as a run.
 
-    As raysim's own it listens on the loopback interface alone, has a token, and leaves no files.
+    Like raysim's own it listens on the loopback interface alone, has a token, and leaves no files.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -99,7 +97,7 @@ def one_ray() -> Iterator[None]:
 
 
 def carried_out(run: Run, out: Path, data: Path) -> dict[str, Any]:
-    """Return what a run came to: all of its files that another run of the same code would write again."""
+    """Carry out a run, and return its result."""
     config = json.loads(json.dumps(run.config()).replace(DATA, str(data)))
     if run.way == "command":
         by_command(run, config, out)
@@ -107,7 +105,8 @@ def carried_out(run: Run, out: Path, data: Path) -> dict[str, Any]:
         raysim.run(config, out=out, local=not run.on_ray)
     else:
         cut_off(run, config, out)
-        raysim.run(config, out=out, local=not run.on_ray, resume=True)  # given, so that its own code is imported
+        # with the config, so that its custom code is imported
+        raysim.run(config, out=out, local=not run.on_ray, resume=True)
     found = read(out)
     if run.evaluate is not None:
         found["evaluated"] = evaluated(run, out)
@@ -126,27 +125,26 @@ def cut_off(run: Run, config: Mapping[str, Any], out: Path) -> None:
 
 
 def by_command(run: Run, config: Mapping[str, Any], out: Path) -> None:
-    """Run by the command line, with half of the keys on it."""
+    """Run by the command line, with the seed as an override."""
     path = out.with_suffix(".yaml")
     path.write_text(json.dumps({**config, "seed": 0}), encoding="utf-8")
     command("run", str(path), f"seed={config['seed']}", "--out", str(out), "--quiet")
 
 
 def evaluated(run: Run, out: Path) -> dict[str, Any]:
-    """Return what the model came to when it was evaluated again."""
-    trusts = "trust" in inspect.signature(raysim.evaluate).parameters  # not in older code
+    """Evaluate the finished model again, and return the result."""
+    overrides = run.evaluate or {}
     if run.way == "command":
-        path = out.with_suffix(".json")
-        command("evaluate", str(out), *(f"{key}={json.dumps(value)}" for key, value in (run.evaluate or {}).items()),
-                "--out", str(path), *(["--trust"] if trusts else []))  # fmt: skip
+        path, pairs = out.with_suffix(".json"), [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+        command("evaluate", str(out), *pairs, "--out", str(path), "--trust")
         found = json.loads(path.read_text(encoding="utf-8"))
     else:
-        found = asdict(raysim.evaluate(out, run.evaluate or {}, **({"trust": True} if trusts else {})))
+        found = asdict(raysim.evaluate(out, overrides, trust=True))
     return {key: value for key, value in found.items() if key != "directory"}
 
 
 def command(*given: str) -> None:
-    """Carry out one of raysim's commands. Raises RuntimeError with its last line if it failed."""
+    """Carry out a command of raysim's. Raises RuntimeError with its last line if it failed."""
     ended = subprocess.run([sys.executable, "-m", "raysim", *given], capture_output=True, text=True)
     if ended.returncode:
         said = (ended.stderr.strip() or f"status {ended.returncode}").splitlines()
@@ -154,13 +152,15 @@ def command(*given: str) -> None:
 
 
 def read(out: Path) -> dict[str, Any]:
-    """Return summary.json and rounds.jsonl of a run that is done, without times."""
+    """Return rounds.jsonl, summary.json and, if there is one, clients.json of a run that is done, without times."""
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     if summary["status"] != "done":
         raise RuntimeError(f"the run's status is {summary['status']}")
     rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    holdings = out / "clients.json"
     return {
-        "rounds": [{key: value for key, value in line.items() if key not in TIMES_OF_A_ROUND} for line in rounds],
+        "rounds.jsonl": [{key: value for key, value in line.items() if key not in TIMES_OF_A_ROUND} for line in rounds],
+        "clients.json": json.loads(holdings.read_text(encoding="utf-8")) if holdings.exists() else None,
         **{key: value for key, value in summary.items() if key not in TIMES_OF_A_RUN},
     }
 

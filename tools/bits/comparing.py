@@ -1,4 +1,4 @@
-"""What two runs of one name differ in."""
+"""Differences between the results of two runs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,19 @@ from typing import Any, TypeGuard
 
 Found = Mapping[str, Any]
 ABSENT = object()
-ADDED = frozenset(
-    {
-        *("class_il_seen", "test_samples", "accuracy_seen", "final_accuracy"),
-        *("average_incremental_accuracy", "average_incremental_accuracy_by_task"),
-    }
-)
-"""Keys that a commit's code may not write yet. One that only the working tree has is no difference."""
 
 
 def difference(base: Found, here: Found) -> str | None:
-    """Return in which parts a run moved, and the first difference; None where it did not.
+    """Return the parts in which two results differ, with the first difference, or None.
 
-    A run that failed is an `error`, with what it said, and has moved whatever the other side says.
+    A failed run has an `error`, and always counts as different.
     """
     failed = [
         f"failed {side}: {found['error']}" for side, found in (("at BASE", base), ("here", here)) if "error" in found
     ]
     if failed:
         return "; ".join(failed)
-    parts = _keys(base, here)
-    moved = {part: first(part, base.get(part, ABSENT), here.get(part, ABSENT)) for part in parts}
+    moved = {part: first(part, base.get(part, ABSENT), here.get(part, ABSENT)) for part in {**base, **here}}
     told = {part: text for part, text in moved.items() if text is not None}
     if not told:
         return None
@@ -36,9 +28,9 @@ def difference(base: Found, here: Found) -> str | None:
 
 
 def first(at: str, base: object, here: object) -> str | None:
-    """Return where two values of JSON differ first, and how; None where they are the same to the bit."""
+    """Return the first difference of two values of JSON, or None if they are the same to the bit."""
     if isinstance(base, Mapping) and isinstance(here, Mapping):
-        inside = [(f"{at}.{key}", base.get(key, ABSENT), here.get(key, ABSENT)) for key in _keys(base, here)]
+        inside = [(f"{at}.{key}", base.get(key, ABSENT), here.get(key, ABSENT)) for key in {**base, **here}]
     elif _is_list(base) and _is_list(here) and len(base) == len(here):
         inside = [(f"{at}[{place}]", *both) for place, both in enumerate(zip(base, here, strict=True))]
     elif _is_list(base) and _is_list(here):
@@ -47,11 +39,6 @@ def first(at: str, base: object, here: object) -> str | None:
         same = base is here or (type(base) is type(here) and repr(base) == repr(here))
         return None if same else f"{at} {_shown(base)} at BASE, {_shown(here)} here"
     return next((text for one in inside if (text := first(*one)) is not None), None)
-
-
-def _keys(base: Found, here: Found) -> list[str]:
-    """Return the keys to compare, in order."""
-    return [*base, *(key for key in here if key not in base and key not in ADDED)]
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:

@@ -1,4 +1,4 @@
-"""What the runs of a commit came to, kept: a commit's bits do not change while the machine and its packages do not."""
+"""Kept results of commits. They stay the same on the same machine with the same packages."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bits.run import Run
 from bits.trees import TOOLS
 
 WHAT_RUNS = ("child.py", "own.py", "run.py")  # the tool's own code that a result depends on
-PACKAGES = ("torch", "numpy", "pillow", "ray")
+PACKAGES = ("torch", "torchvision", "numpy", "pillow", "ray")
 
 
 class Kept:
-    """The results of a commit in a file of their own, each beside the run that it is of.
+    """The results of a commit in one file, each with its run.
 
     Args:
         commit: in full.
-        folder: where the files lie.
+        folder: the folder of the files.
     """
 
     def __init__(self, commit: str, folder: Path = TOOLS.parent / ".bits") -> None:
@@ -39,7 +39,7 @@ class Kept:
         return {name: entry["found"] for name, entry in entries.items() if entry and entry["run"] == _plain(runs[name])}
 
     def keep(self, runs: Mapping[str, Run], found: Mapping[str, Any]) -> None:
-        """Keep results; of runs that failed there is none."""
+        """Keep the results of the runs that did not fail."""
         done = {name: result for name, result in found.items() if "error" not in result}
         self._known |= {name: {"run": _plain(runs[name]), "found": result} for name, result in done.items()}
         self._path.parent.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ class Kept:
 
 
 def surroundings() -> str:
-    """Return a digest of what else decides on bits: Python, packages, the processors, and how runs are carried out."""
+    """Return a digest of what else decides on bits: Python, packages, the processor, and how runs are carried out."""
     code = [(TOOLS / "bits" / name).read_text(encoding="utf-8") for name in WHAT_RUNS]
     packages = [version(package) for package in PACKAGES]
     whole = [platform.python_version(), *packages, platform.machine(), str(os.cpu_count()), _processor(), *code]
@@ -57,7 +57,7 @@ def surroundings() -> str:
 
 
 def _processor() -> str:
-    """Return the processor's name and abilities where Linux says them: torch chooses its kernels by them."""
+    """Return the processor's name and features, by which torch chooses its kernels."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Runs of other data and aims than images with one label: texts, numbers, several labels, ids of clients, less sent."""
+"""Runs with other data and targets than images with one label, and with encoded updates."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ SMALL_MFCL: Keys = {"w_kd": 2.0, "generated": 4, "steps": 3, "batch_size": 6, "l
 SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
 
 
-def with_fed_a_gem(name: str, **knobs: object) -> Run:
-    """Return a method's run beside Fed-A-GEM, class-incremental."""
-    return Run({**classes(3), "methods": {name: knobs, "fed_a_gem": {"sample_size": 4}}})
+def with_fed_a_gem(name: str, **hyperparameters: object) -> Run:
+    """Return a class-incremental run of a method with Fed-A-GEM."""
+    return Run({**classes(3), "methods": {name: hyperparameters, "fed_a_gem": {"sample_size": 4}}})
 
 
 ALONE = {

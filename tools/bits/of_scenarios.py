@@ -71,7 +71,7 @@ IN_TIME = {
     "asynchronous boundaries, repeat": Run(
         {**windows(rounds_per_window=2, on_exhausted="repeat"), **alone("der"), **under()}
     ),
-    "a stream of one's own": Run(
+    "custom stream": Run(
         {**windows(stream="bits.own:stream", windows=4), "scenario.kind": "class_incremental", **alone("er")}
     ),
     "jittered": Run({**domains(3, boundaries={"jittered": {"rounds": 1}}), "training.rounds_per_task": 3}),
@@ -111,5 +111,5 @@ IN_TIME = {
         | {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 4}}
     ),
     "in turn": Run({"participation": {"fraction": 0.5, "sampler": "round_robin"}}),
-    "drawn by a sampler of one's own": Run({"participation": {"count": 2, "sampler": "bits.own:last"}}),
+    "drawn by a custom sampler": Run({"participation": {"count": 2, "sampler": "bits.own:last"}}),
 }

@@ -144,7 +144,7 @@ RESUMED = {
 
 
 def on_ray(per_actor: object, **keys: object) -> Keys:
-    """Return the keys of a run on Ray, with a module that shows whose code the actors have."""
+    """Return the keys of a run on Ray, with a module that checks which code the actors have."""
     return {**OWN, "resources": {"clients_per_actor": per_actor}, **keys}
 
 
@@ -166,7 +166,7 @@ RAY = {
         | {"schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "pareto"}}},
         way="ray",
     ),
-    "ray, windows of a stream of one's own": Run(
+    "ray, windows of a custom stream": Run(
         on_ray("auto", methods={"er": {}}, training={"batch_size": 6})
         | classes(boundaries={"asynchronous": {"window": 10, "windows": 3, "stream": "bits.own:stream"}})
         | {"scenario.boundaries.asynchronous.rounds_per_window": 1},

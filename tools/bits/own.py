@@ -1,6 +1,6 @@
-"""What the runs name as their user's own: modules, a stream, a sampler; and the data that are written for them.
+"""Custom components of the runs: modules, a stream, a sampler and tasks; and the data that are written for the runs.
 
-Every one of them says no in a process that has another raysim than its tree's, also in an actor on Ray.
+They raise an error in a process with the raysim of another tree, also in an actor on Ray.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TREE = "RAYSIM_BITS_TREE"
 
 
 def of_this_tree() -> None:
-    """Raise RuntimeError if this process has another raysim than that of the tree whose turn it is."""
+    """Raise RuntimeError if this process has another raysim than its tree's."""
     found = find_spec("raysim")
     place = None if found is None or found.origin is None else Path(found.origin).parents[1]
     if place is None or place.resolve() != Path(os.environ[TREE]).resolve():
@@ -111,7 +111,7 @@ def halves(dataset: Any, tasks: int, generator: np.random.Generator) -> list[Any
 
 
 def _write_texts(folder: Path, draws: np.random.Generator) -> None:
-    """Write texts of six topics, each with words of its own, in JSON lines; and ids beside the ids that follow them."""
+    """Write texts of six topics, each with its own words, as JSON lines; and token ids with the ids that follow."""
     for name, count in (("train", 72), ("test", 24)):
         lines = []
         for number in range(count):

@@ -24,7 +24,7 @@ RUNS: dict[str, Run] = {
 
 
 def chosen(only: str | None = None, ray: bool = True) -> dict[str, Run]:
-    """Return the runs whose name has a match of a regular expression; all but those on Ray, if wanted."""
+    """Return the runs with a match of a regular expression in their names, with or without those on Ray."""
     return {
         name: run
         for name, run in RUNS.items()

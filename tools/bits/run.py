@@ -20,10 +20,10 @@ BASE: Mapping[str, Any] = {
     "participation": {"count": 3},
     "logging": {"tensorboard": False},
 }
-"""What every run starts from: 4 clients, 3 of them in a round, 2 tasks of 2 rounds, memories that overflow."""
+"""The base of every run: 4 clients, 3 of them in a round, 2 tasks of 2 rounds, memories that overflow."""
 
 DATA = "{data}"
-"""Stands in a config for the folder of the data that the tool writes."""
+"""In a config, the folder of the data that the tool writes."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ def leaves(value: object, at: tuple[str, ...] = ()) -> Iterator[tuple[str, objec
             yield from leaves(below, (*at, "N"))
 
 
-def alone(name: str, **knobs: object) -> Keys:
+def alone(name: str, **hyperparameters: object) -> Keys:
     """Return the keys of a run with one method."""
-    return {"methods": {name: knobs}}
+    return {"methods": {name: hyperparameters}}
 
 
 def classes(tasks: int = 2, **more: object) -> Keys:

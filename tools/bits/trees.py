@@ -1,4 +1,4 @@
-"""The two trees: one of a commit, one as the working tree lies there; and the runs carried out with their code."""
+"""The two trees, a commit's and the working tree, and processes that carry out runs with their code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 20.0  # seconds that it has to end tidily
 
 
 def git(*given: str) -> str:
-    """Return what git says in the working tree. Raises RuntimeError with what it complains of."""
+    """Return what git prints in the working tree. Raises RuntimeError with its error."""
     ended = subprocess.run(["git", *given], cwd=TOOLS.parent, capture_output=True, text=True)
     if ended.returncode:
         raise RuntimeError(f"git {given[0]}: {ended.stderr.strip()}")
@@ -42,19 +42,19 @@ def tree_of(commit: str, place: Path) -> Iterator[Path]:
 
 
 def copied(package: Path, place: Path) -> Path:
-    """Copy a package as it lies in the working tree, so that it may be edited while the runs go on."""
+    """Copy a package of the working tree, so that you may edit it during the runs."""
     shutil.copytree(package, place / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     return place
 
 
 class Carrying:
-    """A process that carries runs out with the code of a tree.
+    """A process that carries out runs with the code of a tree.
 
     Args:
         tree: the folder that holds raysim.
         tools: the folder that holds this package.
         runs: what is run, by name.
-        folder: a new folder of its own.
+        folder: a new folder for this process.
     """
 
     def __init__(self, tree: Path, tools: Path, runs: Mapping[str, Run], folder: Path) -> None:
@@ -76,13 +76,13 @@ class Carrying:
             )
 
     def under_way(self) -> bool:
-        """Return whether it goes on; what takes too long is ended."""
+        """Return whether the process runs. One that takes too long is ended."""
         if time.monotonic() - self._began > LONGEST:
             self.end()
         return self._process.poll() is None
 
     def end(self) -> None:
-        """End it and all that it started."""
+        """End the process and all that it started."""
         if self._process.poll() is None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -92,7 +92,7 @@ class Carrying:
         self._process.wait()
 
     def found(self) -> dict[str, Any]:
-        """Return what each run came to; those that it did not get to failed."""
+        """Return the result of each run. Runs without a result failed."""
         found: dict[str, Any] = {}
         if self._results.exists():
             for line in self._results.read_text(encoding="utf-8").splitlines():
@@ -103,11 +103,11 @@ class Carrying:
 
 
 def carried_out(waiting: Sequence[tuple[str, Path, Mapping[str, Run]]], folder: Path) -> dict[str, dict[str, Any]]:
-    """Carry runs out, two processes at a time, and return what they came to by the side that they are of.
+    """Carry out runs in two processes at a time, and return the results by side.
 
     Args:
-        waiting: a side's name, its tree, and runs for one process; a side may come several times.
-        folder: where their files go.
+        waiting: a side's name, its tree, and the runs of one process; a side may have several.
+        folder: the folder of their files.
     """
     found: dict[str, dict[str, Any]] = {side: {} for side, _, _ in waiting}
     tools = copied(TOOLS / "bits", folder / "tools")

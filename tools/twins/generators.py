@@ -26,21 +26,14 @@ class Adam:
     """Adam (Kingma and Ba, ICLR 2015, algorithm 1)."""
 
     def __init__(self, first: float, second: float = 0.999) -> None:
-        self.first, self.second, self.m, self.v, self.t = (
-            first,
-            second,
-            torch.zeros(1).double(),
-            torch.zeros(1).double(),
-            0,
-        )
+        self.first, self.second, self.t = first, second, 0
+        self.m = self.v = torch.zeros(1).double()
 
     def step(self, w: Tensor, g: Tensor, lr: float) -> Tensor:
         """Return w after a step along the gradient g."""
         self.t += 1
-        self.m, self.v = (
-            self.first * self.m + (1 - self.first) * g,
-            self.second * self.v + (1 - self.second) * g.square(),
-        )
+        self.m = self.first * self.m + (1 - self.first) * g
+        self.v = self.second * self.v + (1 - self.second) * g.square()
         root = (self.v / (1 - self.second**self.t)).sqrt()
         return w - lr * self.m / (1 - self.first**self.t) / (root + 1e-8)
 

@@ -8,11 +8,11 @@ from torch import Tensor
 from raysim.system.seeding import generator
 from twins.problem import LR, Problem, mean, plain_loss, slope
 
-CAPACITY = 5
+CAPACITY = 20
 
 
 def re_fed(p: Problem, lam: float, epochs: int) -> Tensor:
-    """Re-Fed (Li et al., CVPR 2024, eq. 3 to 6): I = sum over epochs of |gradient|^2 / p, on a model pulled to w."""
+    """Re-Fed (Li et al., CVPR 2024, eq. 3 to 6): I = sum over epochs p of squared gradient norms / p, pulled to w."""
     w = p.start
     caches: dict[int, tuple[Tensor, Tensor]] = {}
     for r in p.rounds():

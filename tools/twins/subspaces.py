@@ -41,7 +41,7 @@ def without_span(change: Tensor, bases: Bases, freeze: bool) -> Tensor:
 
 
 def gpm(p: Problem, threshold: float) -> Tensor:
-    """GPM (Saha et al., ICLR 2021, algorithm 1) at each client, whose bases come from the received model."""
+    """GPM (Saha et al., ICLR 2021, algorithm 1) at each client, with bases from the received model."""
     w, bases = p.start, dict[int, Bases]()
     for r in p.rounds():
         ends = []

@@ -155,10 +155,10 @@ TWINS = (
     Twin("SPECIAL-C", {"special_c": {"lam": 0.4}}, special_c, {"lam": 0.4}, {**DOMAINS, **PARTIAL}),
     Twin(
         "Re-Fed",
-        {"re_fed": {"lam": 0.6, "epochs": 3}},
+        {"re_fed": {"lam": 0.2, "epochs": 3}},
         re_fed,
-        {"lam": 0.6, "epochs": 3},
-        {"memory.capacity": CACHED},
+        {"lam": 0.2, "epochs": 3},
+        {"memory.capacity": CACHED, "dataset.train": 160},  # with fewer samples, no pull changes which are cached
     ),
     Twin("C-FLAG", {"c_flag": {"sample_size": 1000}}, c_flag, {"smoothness": 5.0}, {**DOMAINS, **WHOLE}),
     Twin("NCCL", {"nccl": {"sample_size": 1000}}, nccl, {"smoothness": 5.0}, WHOLE),

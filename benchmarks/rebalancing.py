@@ -1,18 +1,18 @@
 """Share of the time in which hosts compute, with clients that stay on their hosts and with clients that move.
 
-    python benchmarks/dealing.py [--rounds N] [--repeats N] [--noise SHARE]
-    python benchmarks/dealing.py --hosts N [--rounds N]
+    python benchmarks/rebalancing.py [--rounds N] [--repeats N] [--noise SHARE]
+    python benchmarks/rebalancing.py --hosts N [--rounds N]
 
-Drives raysim's own dealing with a clock in place of training: a client takes its samples times 0.1 ms (the MNIST CNN on
-one core) times a noise of 5% that is drawn anew each round; a move takes its old host 0.5 ms and its new one 1 ms after
-that. The bound is what no dealing of undivided clients exceeds: the seconds of all clients, divided by the hosts and by
-the longest that some host has to compute. With equal clients this is the number that the fullest host has, with others
-the largest client or an equal share. Where hosts differ, every second one is half as fast.
-The bound knows nothing of the noise, which alone takes 7% of it where 64 hosts have 100 equal clients: the longest is
-the longest of 36 hosts with two. Whoever deals beforehand gets no more than 0.93 there. --noise 0 shows the
-dealing alone.
+Drives raysim's own rebalancing with a clock in place of training. A client takes 0.1 ms for each of its samples, as
+with the MNIST CNN on one core. This is multiplied by a noise of 5% that is drawn anew each round. A move takes its old
+host 0.5 ms and its new one 1 ms after that. Where hosts differ, every second one is half as fast.
 
-With --hosts, 100 of 1,000 clients sleep for 20 ms each in real runs on so many hosts, which other programs hardly slow.
+No assignment of whole clients exceeds the bound. It is the seconds of all clients, divided by the hosts and by the
+longest that some host computes. With equal clients the longest is the fullest host's. Otherwise it is the largest
+client or an equal share. The bound ignores the noise, which costs 7% with 64 hosts and 100 equal clients: 36 hosts have
+two clients, and the slowest pair counts. No assignment in advance exceeds 0.93 there. --noise 0 leaves the noise out.
+
+With --hosts, 100 of 1,000 clients sleep for 20 ms each in real runs on N hosts, which other programs hardly slow.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Rebalancing
 from raysim.engine.events import Event, RoundDone
 from raysim.engine.orders import Order, RoundInfo
+from raysim.launch.display import RunDisplay
 from raysim.system.capacity import Capacity
 
 CLIENTS, COHORT, SAMPLES, SECONDS, NOISE = 1000, 100, 600, 1e-4, 0.05
@@ -65,10 +66,10 @@ class Found:
 def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
     sizes, cohort, slowness = setting.sizes, setting.cohort, setting.slowness
     draws, hosts, found = np.random.default_rng(seed), len(slowness), Found()
-    dealing = Rebalancing([range(h, len(sizes), hosts) for h in range(hosts)], lambda k, _: int(sizes[k]), fixed)
+    moving = Rebalancing([range(h, len(sizes), hosts) for h in range(hosts)], lambda k, _: int(sizes[k]), fixed)
     for round in range(1, WARM_UP + rounds + 1):
         chosen = tuple(sorted(int(k) for k in draws.choice(len(sizes), cohort, replace=False)))
-        moves = dealing.plan_moves(Order("train", chosen, {}, {}, cohort, RoundInfo(round, 0, 0.1)))
+        moves = moving.plan_moves(Order("train", chosen, {}, {}, cohort, RoundInfo(round, 0, 0.1)))
         idle = np.zeros(hosts)  # seconds before a host begins to compute
         for (old, _), clients in moves.items():
             idle[old] += GIVING * len(clients)
@@ -79,11 +80,11 @@ def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
         busy = np.zeros(hosts)
         took: list[dict[int, float]] = [{} for _ in range(hosts)]
         for client, seconds in zip(chosen, alone, strict=True):
-            home = dealing.home[client]
+            home = moving.home[client]
             took[home][client] = seconds * slowness[home]
             busy[home] += took[home][client]
         for host, own in enumerate(took):
-            dealing.add_times(host, own, price)
+            moving.add_times(host, own, price)
         if round > WARM_UP:
             speed = float((1 / slowness).sum())
             longest = max(float(alone.sum()) / speed, float(alone.max()) * float(slowness.min()))
@@ -96,7 +97,7 @@ def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
     return found
 
 
-class Rounds:
+class Rounds(RunDisplay):
     """The seconds of all rounds of a run but the first ones."""
 
     def __init__(self) -> None:
@@ -105,9 +106,6 @@ class Rounds:
     def take(self, event: Event) -> None:
         if isinstance(event, RoundDone) and event.round > WARM_UP:
             self.seconds.append(event.seconds)
-
-    def say(self, text: str) -> None:
-        pass
 
 
 def sleep(hosts: int, rounds: int) -> None:
@@ -131,7 +129,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="rounds that are counted (30)")
     parser.add_argument("--repeats", type=int, default=5, help="repetitions with other draws (5)")
     parser.add_argument("--noise", type=float, default=NOISE, help=f"of the clock, as a share ({NOISE})")
-    parser.add_argument("--hosts", type=int, help="run with so many hosts, and clients that sleep")
+    parser.add_argument("--hosts", type=int, help="run with this many hosts, and clients that sleep")
     asked = parser.parse_args()
     if asked.hosts:
         sleep(asked.hosts, asked.rounds)
