@@ -194,7 +194,6 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     held.give_back()
 
 
-@pytest.mark.soak
 def test_the_coordinator_is_always_on_the_node_of_the_driver(joined: Any) -> None:
     class Where:  # here, so that it goes to the workers by value
         def node(self) -> str:

@@ -32,6 +32,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name, methods in (
             ("one", {}),
             ("two", {"er": {}}),
+            ("three", {"der": {}}),
+            ("four", {"ewc": {}}),
             ("gallery/one", {}),
             ("unequal/one", {}),
             ("tutorial/one", {}),

@@ -16,21 +16,16 @@ class Power(Exception):
     """It fails."""
 
 
-class Outage:
-    def take(self, event: object) -> None:
-        if isinstance(event, RoundDone) and event.round == 3:
-            raise Power
-
-    def say(self, text: str) -> None:
-        pass
-
-
 class Listener:
-    def __init__(self) -> None:
+    """Keeps what is said, and ends a run after a round as if the power had failed."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.last = last
         self.said: list[str] = []
 
     def take(self, event: object) -> None:
-        pass
+        if isinstance(event, RoundDone) and event.round == self.last:
+            raise Power
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -60,7 +55,7 @@ def config(folder: Path) -> dict[str, object]:
 def cut_off(folder: Path) -> Path:
     write(folder)
     with pytest.raises(Power):
-        raysim.run(config(folder), out=folder / "run", local=True, display=Outage())
+        raysim.run(config(folder), out=folder / "run", local=True, display=Listener(3))
     (folder / "run" / "summary.json").unlink()
     return folder / "run"
 
