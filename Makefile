@@ -71,4 +71,4 @@ bits: $(INSTALLED) ## does a bit of any run differ between BASE=COMMIT and this 
 	PYTHONPATH=tools $(BIN)/python -m bits $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(NO_RAY),--no-ray)
 
 clean: ## remove the environment and what tools leave
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site .gallery *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bits .newest build dist site .gallery *.egg-info

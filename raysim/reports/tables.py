@@ -201,11 +201,24 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
         *([TableCell(_show_group(group, cost, protocol)) for group in groups] for cost in COSTS),
     ]
     headings = ("methods", "seeds", *(quantity.title for quantity in (*learning, *COSTS)))
-    alike = len({tuple(run.summary.seed for run in group.runs) for group in groups}) == 1
-    notes = [] if alike else ["Not all groups have the same seeds; differences are over common ones."]
     cells = [cell for column in columns for cell in column]
+    notes = [*_explain_seeds(groups), *explain_marks(cells)]
     caption = f"{setting.label(protocol)}: mean ± standard deviation over seeds"
-    return ReportTable(caption, headings, [*zip(*columns, strict=True)], " ".join([*notes, *explain_marks(cells)]))
+    return ReportTable(caption, headings, [*zip(*columns, strict=True)], " ".join(notes))
+
+
+def _explain_seeds(groups: Sequence[MethodGroup]) -> list[str]:
+    """Return sentences about seeds that not all groups have, and about those with different data in the groups."""
+    notes = []
+    if len({tuple(run.summary.seed for run in group.runs) for group in groups}) > 1:
+        notes.append("Not all groups have the same seeds; differences are over common ones.")
+    digests: dict[int, set[str]] = {}
+    for run in (run for group in groups for run in group.runs):
+        if (data := run.summary.versions.get("data")) is not None:  # older versions did not write it
+            digests.setdefault(run.summary.seed, set()).add(data)
+    if unlike := [str(seed) for seed, found in sorted(digests.items()) if len(found) > 1]:
+        notes.append(f"The data of the groups differ with seed {', '.join(unlike)}, so they may not be comparable.")
+    return notes
 
 
 def explain_marks(cells: Sequence[TableCell]) -> list[str]:

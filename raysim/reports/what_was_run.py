@@ -14,7 +14,7 @@ ABOUT = (
     "Keys that are null, none, false, 0 or empty are omitted. Where methods differ, this is the value of most of them, "
     "and the table of hyperparameters has the others."
 )
-VERSIONS = {"raysim": "raysim", "commit": "git", "torch": "torch", "Ray": "ray"}
+VERSIONS = {"raysim": "raysim", "commit": "git", "torch": "torch", "Ray": "ray", "digest of the data": "data"}
 
 
 def tabulate_facts(setting: ExperimentSetting) -> ReportTable:

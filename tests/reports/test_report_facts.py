@@ -19,7 +19,7 @@ def as_texts(table: ReportTable) -> dict[str, str]:
 
 def test_what_was_run_is_a_table_with_all_values_that_differ(tmp_path: Path) -> None:
     """BASE of the made runs: 36 training samples of 6 numbers, 3 clients, 2 tasks; the default rate is 0.01."""
-    versions = {"raysim": "0.1.0", "git": "0123456789abcdef", "torch": "2.9.0", "ray": "2.50.0"}
+    versions = {"raysim": "0.1.0", "torch": "2.9.0", "ray": "2.50.0", "data": "fedcba9876543210"}
     for seed in (0, 4):
         commit = {**versions, "git": f"{seed}123456789abcdef"}
         make_run(tmp_path / str(seed), {"seed": seed, "participation.fraction": 0.5}, rounds=[{}], versions=commit)
@@ -32,6 +32,7 @@ def test_what_was_run_is_a_table_with_all_values_that_differ(tmp_path: Path) -> 
     assert (facts["rounds"], "optimizer.name sgd, optimizer.lr 0.01, " in facts["training"]) == ("1", True)
     assert (facts["seeds"], facts["commit"]) == ("0; 4", "0123456789ab; 4123456789ab")
     assert (facts["raysim"], facts["torch"], facts["Ray"]) == ("0.1.0", "2.9.0", "2.50.0")
+    assert facts["digest of the data"] == "fedcba987654"
 
 
 def test_how_many_take_part_and_what_is_evaluated(tmp_path: Path) -> None:

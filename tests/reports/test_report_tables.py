@@ -57,6 +57,18 @@ def test_means_and_deviations(tmp_path: Path) -> None:
     assert found.note == f"{alike} Bold: the best mean. Underlined: the second best."
 
 
+def test_groups_with_other_data_are_noted(tmp_path: Path) -> None:
+    """Seeds 0 and 2 have one digest each, seed 1 two; DER's run with seed 2 is of a version that wrote none."""
+    digests = {("a", 0): "ab", ("b", 0): "ab", ("a", 1): "cd", ("b", 1): "ce", ("a", 2): "ef", ("b", 2): None}
+    for (name, seed), digest in digests.items():
+        overrides = {**(DER if name == "b" else {}), "seed": seed}
+        versions = {"raysim": "0.1.0", **({} if digest is None else {"data": digest})}
+        make_run(tmp_path / f"{name}{seed}", overrides, {"domain_il": [[0.5, 0], [0.5, 0.5]]}, versions=versions)
+    (found,) = group_runs(find_runs([tmp_path], []), [])
+    note = tabulate_results(found, "domain_il").note
+    assert note.startswith("The data of the groups differ with seed 1, so they may not be comparable. ")
+
+
 def test_the_best_are_marked_and_what_tests_call_worse(tmp_path: Path) -> None:
     """Accuracies over three seeds: 50, 49, 51, then 10 more in each, and 57, 60, 54, which does not differ from that
     (p 0.23, as in the statistics). Forgetting is what is left of 90. Bytes and time are not marked, nor is a bound."""
