@@ -46,18 +46,6 @@ class PublishedColumn(_Strict):
     cells: dict[str, tuple[float, float | None]]
 
 
-class PublishedCost(_Strict):
-    """A column of costs in a paper: rounds to the best accuracy, summed over the tasks, or seconds of a round.
-
-    It is compared with nothing: raysim does not count the first, and the second depends on the machine.
-    """
-
-    table: str
-    setting: str
-    metric: Literal["rounds_to_best", "seconds_per_round"]
-    cells: dict[str, tuple[float, float | None]]
-
-
 class PublishedPaper(_Strict):
     """A paper. `methods` maps its names to methods blocks, or to null if raysim has no such method.
 
@@ -71,7 +59,6 @@ class PublishedPaper(_Strict):
     methods: dict[str, dict[str, dict[str, object]] | None]
     claims: dict[str, list[str]]
     tables: list[PublishedColumn]
-    costs: list[PublishedCost] = []
 
     @field_validator("settings")
     @classmethod
