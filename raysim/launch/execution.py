@@ -14,7 +14,7 @@ from raysim.launch.resuming import resume_command
 from raysim.launch.stop_file import STOP, StopFile
 from raysim.records.recorder import Recorder
 from raysim.records.result import Result
-from raysim.system.errors import RunError
+from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts
 
@@ -92,7 +92,7 @@ class Execution:
                         yield
             except BaseException as error:
                 try:
-                    self._end(recorder, audience, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+                    self._end(recorder, audience, *_describe_end(error))
                 except RunError as also:  # for example, the disk is still full
                     error.add_note(str(also))
                 if recorder.checkpoints.newest is not None:
@@ -108,11 +108,18 @@ class Execution:
         )
         self.recovery.stop()
 
-    def _end(self, recorder: Recorder, audience: CallbackList, status: str) -> None:
+    def _end(self, recorder: Recorder, audience: CallbackList, status: str, problem: str | None = None) -> None:
         with delay_interrupts():
             if recorder.footprint.samples:
                 recorder.footprint.sample()
-            self.result = recorder.end(status)
+            self.result = recorder.end(status, problem)
         if status == "done" and self.result.rounds and not self.result.updates:
             show_warning(self._display, "no client took part in any round, so the model is the initial one")
         audience.end(self.result)
+
+
+def _describe_end(error: BaseException) -> tuple[str, str | None]:
+    """Return the status of a run that ended with an error, and why it failed."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", None
+    return "failed", single_line(str(error) if isinstance(error, ConfigError | RunError) else describe_error(error))

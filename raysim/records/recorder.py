@@ -153,8 +153,13 @@ class Recorder:
         self._open(self._find_start(why))
         return self.saved.round if self.saved else 0
 
-    def end(self, status: str) -> Result:
-        """Write summary.json and return its contents. Raises RunError if it cannot be written."""
+    def end(self, status: str, problem: str | None = None) -> Result:
+        """Write summary.json and return its contents. Raises RunError if it cannot be written.
+
+        Args:
+            status: how the run ended.
+            problem: why it failed, in one line; None if it did not.
+        """
         config = self.config
         result = Result(
             name=config.name,
@@ -162,6 +167,7 @@ class Recorder:
             methods=list(config.methods),
             clients_together=clients_together(config, make_methods(config)),
             status=status,
+            problem=problem,
             stopped_by=self.stopped_by if status == "done" else None,
             clients=config.clients.count,
             tasks=config.scenario.tasks,

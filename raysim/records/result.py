@@ -18,7 +18,14 @@ from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, is_locked, read_whole, write_whole
 
 # keys of summary.json, and the values that it leaves out
-IF_ASKED_FOR = {"top_k": 1, "clients_together": 1, "tested": "global", "per_client": None, "stopped_by": None}
+IF_ASKED_FOR = {
+    "top_k": 1,
+    "clients_together": 1,
+    "tested": "global",
+    "per_client": None,
+    "stopped_by": None,
+    "problem": None,
+}
 WHITE, BLUE = (247, 251, 255), (8, 69, 148)  # the ends of a matrix's scale
 
 
@@ -42,6 +49,8 @@ class Result:
     the same run with another number from 2 has the same bits on a CPU, and one with 1 has others."""
     status: str
     """How the run ended: done, failed or interrupted."""
+    problem: str | None = None
+    """Why the run failed, in one line; None if it did not."""
     stopped_by: str | None = None
     """The callback that ended the run before its last round."""
     clients: int
@@ -140,7 +149,8 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the result for notebooks: by protocol the accuracy matrix in colors, and the metrics."""
         methods = " + ".join(self.methods) or "FedAvg"
-        lines = [f"<p><b>{escape(self.name)}</b>, seed {self.seed}: {escape(methods)} ({escape(self.status)})</p>"]
+        status = self.status if self.problem is None else f"{self.status}: {self.problem}"
+        lines = [f"<p><b>{escape(self.name)}</b>, seed {self.seed}: {escape(methods)} ({escape(status)})</p>"]
         for protocol, values in self.evaluation.items():
             lines += _protocol_as_html(protocol_label(protocol, self.top_k, self.tested), values)
         return "\n".join([*lines, f"<p>{escape(str(self.directory))}</p>"])

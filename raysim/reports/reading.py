@@ -123,7 +123,8 @@ def find_runs(
             tell(f"reading runs: {len(runs)}")
             continue
         which = f"{' + '.join(summary.methods) or 'FedAvg'}, seed {summary.seed}"
-        left_out.append(f"{run.directory}: found the status {summary.status}, counted: done ({which})")
+        why = "" if summary.problem is None else f": {summary.problem}"
+        left_out.append(f"{run.directory}: found the status {summary.status}, counted: done ({which}){why}")
         if unfinished is not None:
             unfinished.append(run)
     if not runs:

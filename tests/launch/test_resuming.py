@@ -447,7 +447,8 @@ def test_a_diverging_run_keeps_its_checkpoint(tmp_path: Path, capsys: pytest.Cap
     assert error[-1].startswith(f"the run failed: {where} ({__file__}:")
     assert "): found nan, allowed: " in error[-1]
     assert error[:-1] == [f"resume from round 4: raysim run --resume --out {out} --local --trust"]
-    assert json.loads((out / "summary.json").read_text())["status"] == "failed"
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["status"], error[-1]) == ("failed", f"the run failed: {summary['problem']}")
 
 
 class Bomb(Method):

@@ -393,10 +393,11 @@ def test_runs_of_the_same_second_have_directories_of_their_own(tiny, tmp_path, m
 
 def test_a_run_that_fails_says_so_in_its_summary(tiny, tmp_path):
     config = tiny(training__optimizer={"lr": 1e30}, logging={"tensorboard": False})
-    with pytest.raises(Diverged, match="client 0 diverged in round 1"):
+    with pytest.raises(Diverged, match="client 0 diverged in round 1") as found:
         raysim.run(config, out=tmp_path / "run", local=True)
     result = raysim.load(tmp_path / "run")
     assert (result.status, result.rounds, result.model_sha256) == ("failed", 0, None)
+    assert result.problem == str(found.value)
     assert result.evaluation["domain_il"]["average_accuracy"] is None
     assert result.seconds_per_round is None
 

@@ -37,9 +37,9 @@ def test_a_protocol_that_was_not_tested_is_named_with_those_that_were(result: ra
 def test_what_is_undefined_is_none(result: raysim.Result) -> None:
     alone = replace(result, evaluation={"class_il": summarise([[0.5]], [0.1])})
     assert (alone.accuracy(), alone.forgetting(), alone.matrix.shape) == (0.5, None, (1, 1))
-    failed = replace(result, evaluation={}, status="failed")
+    failed = replace(result, evaluation={}, status="failed", problem="client 1 diverged: found <nan>")
     assert (failed.accuracy(), failed.forgetting(), failed.matrix.size) == (None, None, 0)
-    assert "failed" in failed._repr_html_()
+    assert "(failed: client 1 diverged: found &lt;nan&gt;)" in failed._repr_html_()
 
 
 def test_a_notebook_shows_a_colored_matrix(result: raysim.Result) -> None:

@@ -43,6 +43,7 @@ METRICS = {
 }
 BROKEN = {
     "failed": ({"status": "failed"}, "found the status failed, counted: done"),
+    "diverged": ({"status": "failed", "problem": "it diverged"}, "counted: done (FedAvg, seed 0): it diverged"),
     "interrupted": ({"status": "interrupted"}, "found the status interrupted"),
     "no protocol": ({"evaluation": {}}, "evaluation: found no protocol"),
     "no matrix": (matrix_of({"accuracy": None}), "domain_il.accuracy: input should be a valid array"),
