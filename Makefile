@@ -30,11 +30,11 @@ demo: $(INSTALLED) ## run the quickstart and print the accuracy matrix
 
 test: $(INSTALLED) ## run the suite, without the tests of long repetition and with a sample of the grid of pairs of methods
 	$(BIN)/python -m pytest -n auto -m "not ray and not grid and not soak"
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "ray and not soak" $(ON_RAY)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "ray and not soak" $(ON_RAY)
 
 test-all: test ## the same, the whole grid of pairs, and the tests of long repetition
 	$(BIN)/python -m pytest -n auto -m grid tests/algorithms
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m soak $(AT_LENGTH)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m soak $(AT_LENGTH)
 
 lint: $(INSTALLED) ## format, lint, types, English
 	$(BIN)/ruff format --check .

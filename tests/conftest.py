@@ -26,6 +26,7 @@ TINY = {
     "clients": {"count": 3},
     "model": {"name": "mlp", "hidden": [5]},
     "training": {"rounds_per_task": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
+    "logging": {"tensorboard": False},
 }
 
 

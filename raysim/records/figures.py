@@ -18,17 +18,23 @@ if TYPE_CHECKING:
 Image = npt.NDArray[np.uint8]
 
 MOST_NUMBERED = 40  # the most tasks at which accuracies are legible as numbers
+LEFT, RIGHT, BELOW, ABOVE = 0.55, 0.75, 0.5, 0.3  # margins of a matrix in inches: labels, color bar, title
 
 
 def matrix_image(matrix: Matrix, protocol: str, in_step: bool, top_k: int, metric: Metric) -> Image:
     """Draw the accuracy matrix so far, or that of another metric; `in_step` as in metrics.summarise."""
-    inches = min(len(matrix[0]), MOST_NUMBERED)
-    figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
+    from matplotlib.figure import Figure
+
+    cells = min(len(matrix[0]), MOST_NUMBERED)
+    wide, high = 1.6 + 0.55 * cells, 1.4 + 0.5 * cells
+    figure = Figure(figsize=(wide, high), dpi=100)  # the layout "constrained" would double the time of drawing
+    below, within = BELOW / high, 1 - (BELOW + ABOVE) / high
+    axes = figure.add_axes((LEFT / wide, below, 1 - (LEFT + RIGHT) / wide, within))
     image = draw_matrix(axes, matrix, metric)
     number_rows(axes, len(matrix[0]), in_step)
     number_columns(axes, len(matrix[0]))
-    axes.set_title(f"{metric.title}, {protocol_label(protocol, top_k)}")
-    figure.colorbar(image)
+    figure.suptitle(f"{metric.title}, {protocol_label(protocol, top_k)}", y=1 - 0.08 / high, size="medium")
+    figure.colorbar(image, cax=figure.add_axes((1 - (RIGHT - 0.1) / wide, below, 0.12 / wide, within)))
     return pixels(figure)
 
 
@@ -75,7 +81,10 @@ def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
 
     As Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), but with rounds in place of samples.
     """
-    figure, axes = _figure(9.0, 1.6 + min(0.25 * max(len(timeline), 4), 12.0))
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 1.6 + min(0.25 * max(len(timeline), 4), 12.0)), dpi=100, layout="constrained")
+    axes = figure.add_subplot()
     draw_timeline(figure, axes, timeline)
     axes.set_title("which client is at which task")
     return pixels(figure)
@@ -96,14 +105,6 @@ def draw_timeline(figure: Figure, axes: Axes, timeline: npt.NDArray[np.int64]) -
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     ticks = np.unique(np.linspace(0, tasks - 1, min(tasks, 12)).round())
     figure.colorbar(image, label="task", ticks=ticks).set_ticklabels([f"{tick + 1:.0f}" for tick in ticks])
-
-
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return an empty figure of this width and height in inches, and its axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
-    return figure, figure.add_subplot()
 
 
 def pixels(figure: Figure) -> Image:

@@ -25,6 +25,15 @@ SMALL = {
 }
 
 
+FIRST = ("lost_nodes", "cleanup", "nodes", "plain_ray", "recovery", "workers", "joining", "check")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, so that no worker is left with one of them at the end."""
+    places = {f"test_{name}.py": place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 @pytest.fixture(scope="session")
 def started() -> Iterator[ExitStack]:
     """The Ray of `cluster`, once a module has needed it."""

@@ -44,6 +44,7 @@ def test_a_run_holds_after_many_rounds_what_it_held_after_some(tiny: Callable[..
         evaluation__every_rounds=10,
         methods={"scaffold": {}, "der": {}, "fed_a_gem": {}},
         memory__capacity=5,
+        logging__tensorboard=True,
     )
     held = Held()
     tracemalloc.start()

@@ -321,7 +321,7 @@ def test_what_own_models_take_is_foreseen(tiny):
 
 
 def test_what_is_shown_says_whose_models_they_are(tiny, tmp_path):
-    run = raysim.run(tiny(evaluation={"model": "local"}), out=tmp_path / "run", local=True)
+    run = raysim.run(tiny(evaluation={"model": "local"}, logging__tensorboard=True), out=tmp_path / "run", local=True)
     shown = EventAccumulator(str(run.directory))
     shown.Reload()
     for figure in ("worst", "std"):

@@ -103,7 +103,8 @@ def test_more_than_a_task_has_classes_is_refused(tiny: Any, tmp_path: Path, keys
 def pair(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One run tested by the largest logit and by the two largest; its tasks have 3 and 3 of 6 classes."""
     data = {"name": "synthetic", "classes": 6, "shape": [6], "train": 60, "test": 60, "noise": 3.0}
-    config = tiny(dataset=data, scenario=CLASSES, evaluation={"every_rounds": 1, "per_client": True})
+    evaluation = {"every_rounds": 1, "per_client": True}
+    config = tiny(dataset=data, scenario=CLASSES, evaluation=evaluation, logging__tensorboard=True)
     out = tmp_path_factory.mktemp("runs")
     return [raysim.run(config, {"evaluation.top_k": k}, out=out / str(k), local=True) for k in (1, 2)]
 

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,21 @@ def cut_off(out: Path, after: int, **overrides: object) -> None:
     with pytest.raises(Power):
         raysim.run(CONFIG, overrides, out=out, local=True, display=Outage(after))
     (out / "summary.json").unlink()
+
+
+@pytest.fixture(scope="module")
+def copy_cut_off(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], None]:
+    """Copies the directory of a run that was cut off after a round. Each such run is carried out once."""
+
+    @cache
+    def run(after: int) -> Path:
+        cut_off(out := tmp_path_factory.mktemp("cut_off") / "out", after)
+        return out
+
+    def copy(out: Path, after: int) -> None:
+        shutil.copytree(run(after), out)
+
+    return copy
 
 
 def test_the_most_memory_is_of_the_time_before_the_outage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +134,12 @@ def scalars(out: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(e.step, e.value) for e in board.Scalars(tag)] for tag in board.Tags()["scalars"] if tag[0] != "s"}
 
 
-def test_tensorboard_shows_every_round_once(whole: Path, tmp_path: Path) -> None:
+def test_tensorboard_shows_every_round_once(
+    whole: Path, tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
+) -> None:
     """All but seconds/round; also what is shown against virtual time and bytes, whose steps are no rounds."""
     out = tmp_path / "out"
-    cut_off(out, 5)
+    copy_cut_off(out, 5)
     raysim.run(None, out=out, local=True, resume=True)
     shown = scalars(out)
     assert shown == scalars(whole)
@@ -133,9 +151,11 @@ def test_tensorboard_shows_every_round_once(whole: Path, tmp_path: Path) -> None
     assert [value.tag for event in read for value in event.summary.value if value.tag in once] == once
 
 
-def test_rounds_that_raysim_did_not_write_are_told_in_one_line(tmp_path: Path) -> None:
+def test_rounds_that_raysim_did_not_write_are_told_in_one_line(
+    tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
+) -> None:
     out = tmp_path / "out"
-    cut_off(out, 5)
+    copy_cut_off(out, 5)
     rounds = out / "rounds.jsonl"
     rounds.write_text(rounds.read_text().replace("{", "[", 1))
     with pytest.raises(
@@ -161,17 +181,21 @@ def test_a_done_run_is_done(whole: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (whole / "summary.json").read_bytes() == before
 
 
-def test_what_changes_no_result_may_be_given_differently(whole: Path, tmp_path: Path) -> None:
+def test_what_changes_no_result_may_be_given_differently(
+    whole: Path, tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
+) -> None:
     out = tmp_path / "out"
-    cut_off(out, 5)
+    copy_cut_off(out, 5)
     given = ["resources.clients_per_actor=2", "checkpoint.every_rounds=1", "logging.tensorboard=false"]
     assert main(["run", *given, "--resume", "--out", str(out), "--local", "--quiet"]) == 0
     assert summary(out) == summary(whole)
 
 
-def test_all_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], copy_cut_off: Callable[[Path, int], None]
+) -> None:
     out = tmp_path / "out"
-    cut_off(out, 3)
+    copy_cut_off(out, 3)
     assert main(["run", "--resume", "--out", str(out), "seed=4"]) == 2
     error = capsys.readouterr().err
     assert error == (
@@ -232,9 +256,11 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(damage: str, whole: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(
+    damage: str, whole: Path, tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
+) -> None:
     out = tmp_path / "out"
-    cut_off(out, 5)
+    copy_cut_off(out, 5)
     name, change = DAMAGES[damage]
     newest = out / "checkpoints" / "000004"
     if change is None:
@@ -244,9 +270,10 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(damage: st
     with pytest.raises(RunError, match=r"000004: this checkpoint is damaged \(.*\); delete its folder"):
         raysim.run(None, out=out, local=True, resume=True)
     assert len(lines(out)) == 5  # nothing was cut off
-    shutil.rmtree(newest)
-    assert raysim.run(None, out=out, local=True, resume=True).rounds_recomputed == 3
-    assert summary(out) == summary(whole)
+    if damage == "no clients":
+        shutil.rmtree(newest)
+        assert raysim.run(None, out=out, local=True, resume=True).rounds_recomputed == 3
+        assert summary(out) == summary(whole)
 
 
 def tamper(name: str, value: object) -> Callable[[dict[str, Any]], None]:
@@ -272,10 +299,12 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("what", TAMPERED)
-def test_a_tampered_manifest_with_the_right_digest_is_refused(what: str, tmp_path: Path) -> None:
+def test_a_tampered_manifest_with_the_right_digest_is_refused(
+    what: str, tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
+) -> None:
     """Without the record of client 1 the run would resume with a new client, to another model."""
     out = tmp_path / "out"
-    cut_off(out, 5)
+    copy_cut_off(out, 5)
     path = out / "checkpoints" / "000004" / "manifest.json"
     change, words = TAMPERED[what]
     manifest = json.loads(path.read_text())
@@ -308,10 +337,10 @@ def no_server(state: dict[str, Any]) -> None:
     ],
 )
 def test_a_servers_record_of_another_run_is_refused(
-    change: Callable[[dict[str, Any]], None], words: str, tmp_path: Path
+    change: Callable[[dict[str, Any]], None], words: str, tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
 ) -> None:
     out = tmp_path / "out"
-    cut_off(out, 5)
+    copy_cut_off(out, 5)
     place = out / "checkpoints" / "000004"
     state = decode((place / "server.bin").read_bytes())
     change(state)
@@ -338,10 +367,12 @@ CHANGES = {"there is no such file": Path.unlink, "it has 100 bytes, and had ": s
 
 
 @pytest.mark.parametrize("said", CHANGES)
-def test_rounds_that_are_not_those_of_the_checkpoint_are_refused(said: str, tmp_path: Path) -> None:
+def test_rounds_that_are_not_those_of_the_checkpoint_are_refused(
+    said: str, tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
+) -> None:
     """They would be filled with zeros, begin in the middle, or be written somewhere else; nothing is changed."""
     out = tmp_path / "out"
-    cut_off(out, 5)
+    copy_cut_off(out, 5)
     CHANGES[said](out / "rounds.jsonl")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(RunError, match=f"rounds.jsonl: {said}.*; put back the run's own file"):
@@ -382,10 +413,10 @@ def test_rubbish_is_refused_in_one_line(
     assert said.count("\n") == 1
 
 
-def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_another_runs_checkpoint_is_refused(tmp_path: Path, copy_cut_off: Callable[[Path, int], None]) -> None:
     """And one of another format."""
     out, other = tmp_path / "out", tmp_path / "other"
-    cut_off(out, 3)
+    copy_cut_off(out, 3)
     cut_off(other, 3, seed=1)
     newest = out / "checkpoints" / "000002"
     shutil.rmtree(newest)
@@ -398,10 +429,12 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
         raysim.run(None, out=out, local=True, resume=True)
 
 
-def test_a_checkpoint_executes_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_executes_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy_cut_off: Callable[[Path, int], None]
+) -> None:
     """A record whose unpickling would write a file, under checksums that are right."""
     out, trace = tmp_path / "out", tmp_path / "trace"
-    cut_off(out, 3)
+    copy_cut_off(out, 3)
 
     class Evil:
         def __reduce__(self) -> tuple:
@@ -420,10 +453,12 @@ def test_a_checkpoint_executes_no_code(tmp_path: Path, monkeypatch: pytest.Monke
     assert not trace.exists()
 
 
-def test_a_full_disk_leaves_the_last_good_one(whole: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_last_good_one(
+    whole: Path, tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
+) -> None:
     """Files may have 4 KiB at most, less than a checkpoint's; Linux says so as a full disk would."""
     out = tmp_path / "out"
-    cut_off(out, 3)
+    copy_cut_off(out, 3)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

@@ -139,13 +139,13 @@ def test_tensorboards_files_are_told_too(hook, tiny, tmp_path, monkeypatch):
 
     monkeypatch.setattr(f"raysim.records.run_directory.Board.{hook}", full)
     with pytest.raises(RunError, match=r"events\.out\.\* could not be written \(No space left on device\); make room"):
-        raysim.run(tiny(checkpoint={"every_rounds": 2}), out=tmp_path / "out", local=True)
+        raysim.run(tiny(checkpoint={"every_rounds": 2}, logging__tensorboard=True), out=tmp_path / "out", local=True)
 
 
 def test_a_full_disk_under_tensorboards_file_prints_one_line(tiny, tmp_path):
     """Its file grows past 16,000 bytes with the first picture; no other does."""
     path, out = tmp_path / "config.yaml", tmp_path / "out"
-    path.write_text(json.dumps(tiny().model_dump(mode="json")))
+    path.write_text(json.dumps(tiny(logging__tensorboard=True).model_dump(mode="json")))
     script = (
         "import resource, signal, sys; from raysim.cli import main\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (16000, 16000))\n"

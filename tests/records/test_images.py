@@ -105,7 +105,7 @@ def files(out: Path) -> dict[str, bytes]:
 def whole(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run of 4 rounds."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    raysim.run(tiny(methods={SKETCHES: {}}), out=out, local=True)
+    raysim.run(tiny(methods={SKETCHES: {}}, logging__tensorboard=True), out=out, local=True)
     return out
 
 
@@ -157,7 +157,9 @@ def test_a_run_that_is_resumed_has_the_files_of_a_whole_one(whole: Path, tiny: T
     out = tmp_path / "run"
     overrides = {"checkpoint.every_rounds": 2}
     with pytest.raises(_Power):
-        raysim.run(tiny(methods={SKETCHES: {}}), overrides, out=out, local=True, display=_Outage())
+        raysim.run(
+            tiny(methods={SKETCHES: {}}, logging__tensorboard=True), overrides, out=out, local=True, display=_Outage()
+        )
     (out / "summary.json").unlink()
     assert (out / "images" / "round_00004" / "kept.png").exists()
     for name in ("round_00003", "round_of_mine"):

@@ -79,6 +79,7 @@ def config(tiny):
         methods={"probes:Everything": {}},
         model__dropout=0.3,
         evaluation={"every": "task"},
+        logging__tensorboard=True,
         seed=7,
     )
 

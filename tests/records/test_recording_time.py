@@ -18,6 +18,7 @@ from raysim.records.figures import matrix_image, number_rows, timeline_image
 def run(tiny, tmp_path_factory):
     """Two rounds of a task; client 2 comes with round 2 and changes its task a round early or late, or not."""
     config = tiny(
+        logging__tensorboard=True,
         scenario={
             "kind": "domain_incremental",
             "tasks": 2,
@@ -62,7 +63,11 @@ def test_nothing_is_forgotten_where_no_task_ends(tiny, tmp_path):
     """Under asynchronous boundaries summary.json has null, and a row of the matrix is after a part of the run."""
     boundaries = {"boundaries": {"asynchronous": {"window": 8, "rounds_per_window": 1}}}
     scenario = {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"} | boundaries
-    found = raysim.run(tiny(scenario=scenario, training__rounds_per_task=None), out=tmp_path / "run", local=True)
+    found = raysim.run(
+        tiny(scenario=scenario, training__rounds_per_task=None, logging__tensorboard=True),
+        out=tmp_path / "run",
+        local=True,
+    )
     shown = EventAccumulator(str(found.directory))
     shown.Reload()
     assert found.evaluation["domain_il"]["forgetting"] is None

@@ -37,7 +37,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def runs(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, raysim.Result]:
     """Runs of two classes in each of two tasks, in folders of one directory."""
     out = tmp_path_factory.mktemp("runs")
-    config = tiny(scenario={"kind": "class_incremental", "tasks": 2})
+    config = tiny(scenario={"kind": "class_incremental", "tasks": 2}, logging__tensorboard=True)
     return {name: raysim.run(config, given, out=out / name, local=True) for name, given in RUNS.items()}
 
 
@@ -201,7 +201,7 @@ def test_an_interrupt_waits_until_a_round_is_written(
         written.append("the rest of the round")
 
     monkeypatch.setattr(Board, "add_round", add_round)
-    files = RunFiles(tiny(), tmp_path, None)
+    files = RunFiles(tiny(logging__tensorboard=True), tmp_path, None)
     with pytest.raises(KeyboardInterrupt), interruptible(lambda: None, lambda said: None):
         files.write_round(RoundDone(1, [1], [0], None, 0, 0, 0.5, [0], 1.0), Totals([0] * 9))
     assert written == ["the rest of the round"]
