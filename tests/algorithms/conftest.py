@@ -17,6 +17,17 @@ UNEVEN = {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3, "ba
 KEEP_ALL = {"memory": {"capacity": 100}}
 
 
+def pytest_collection_modifyitems(items):
+    """Put all tests of a method in the grid together: one worker has most of them, whose runs are cached."""
+    places = [place for place, item in enumerate(items) if item.path.name == "test_contract_grid.py"]
+    for place, item in zip(places, sorted((items[place] for place in places), key=_method_of), strict=True):
+        items[place] = item
+
+
+def _method_of(item):
+    return item.callspec.params.get("name", "") if hasattr(item, "callspec") else ""
+
+
 class Outage(Exception):
     """The power fails."""
 
