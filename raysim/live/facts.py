@@ -20,6 +20,7 @@ from raysim.system.files import read_whole
 # as raysim.records and raysim.sweeps call them, which import PyTorch
 ROUNDS, CLIENTS, SWEEP_FILE = "rounds.jsonl", "clients.json", "sweep.yaml"
 LONGEST = 200  # characters of a name that are shown
+LONGEST_PROBLEM = 1000  # characters of the line that says why a run failed
 JUNK = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 METRICS = ("average_incremental_accuracy", "backward_transfer", "forward_transfer")
 ACCURACY = {"name": "accuracy", "unit": "%", "higher_is_better": True}
@@ -89,8 +90,9 @@ def shorten_summary(summary: Mapping[str, Any] | None) -> Mapping[str, Any] | No
         }
     except JUNK:
         metrics = {}
-    stopped_by = summary.get("stopped_by")
-    return {"stopped_by": None if stopped_by is None else str(stopped_by)[:LONGEST], "evaluation": metrics}
+    shown = {"stopped_by": LONGEST, "problem": LONGEST_PROBLEM}
+    texts = {key: str(summary[key])[:most] for key, most in shown.items() if summary.get(key) is not None}
+    return {**dict.fromkeys(shown), **texts, "evaluation": metrics}
 
 
 def _find_facts(values: Mapping[str, Any], held: Mapping[str, Any]) -> RunFacts:

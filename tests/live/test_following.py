@@ -157,7 +157,10 @@ def test_states(two_tasks: Path, copied: Copy, monkeypatch: pytest.MonkeyPatch) 
     for status in ("interrupted", "failed", "done"):
         (directory / "summary.json").write_text(json.dumps({"status": status}))
         run.refresh()
-        assert (run.state, head(run)["round"]) == (status, 8)
+        assert (run.state, head(run)["round"], head(run)["summary"]["problem"]) == (status, 8, None)
+    (directory / "summary.json").write_text(json.dumps({"status": "failed", "problem": "it diverged" + " " * 5000}))
+    run.refresh()
+    assert head(run)["summary"]["problem"] == f"{'it diverged':<1000}"
     for path in directory.iterdir():
         path.unlink()
     directory.rmdir()

@@ -246,3 +246,12 @@ def test_a_run_that_is_deleted_while_it_is_shown(browser: Browser, two_tasks: Pa
         shutil.rmtree(directory)
         browser.wait(TEXT.format("state"), lambda text: text == "deleted")
         assert browser.find(ROUND) == "7 / 8"
+
+
+def test_a_run_that_failed_says_why(browser: Browser, two_tasks: Path, copied: Copy) -> None:
+    directory = copied(two_tasks, 7)
+    (directory / "summary.json").write_text(json.dumps({"status": "failed", "problem": "client 1 <b>diverged</b>"}))
+    with serve(Watched(directory), 0) as server:
+        browser.open(server.address)
+        browser.wait(TEXT.format("state"), lambda text: text == "failed")
+        assert browser.find(TEXT.format("word")) == "The run failed. It says: client 1 <b>diverged</b>"
