@@ -17,7 +17,7 @@ class Power(Exception):
 
 
 class Listener:
-    """Keeps what is said, and ends a run after a round as if the power had failed."""
+    """Keeps the messages, and ends a run after a round as if the power had failed."""
 
     def __init__(self, last: int | None = None) -> None:
         self.last = last
