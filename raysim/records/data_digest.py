@@ -1,4 +1,4 @@
-"""A digest of a run's data, by which a resumed run notices that its data have changed."""
+"""A digest of a run's data, by which a resumed run and a report notice other data."""
 
 import hashlib
 

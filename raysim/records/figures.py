@@ -27,7 +27,7 @@ def matrix_image(matrix: Matrix, protocol: str, in_step: bool, top_k: int, metri
 
     cells = min(len(matrix[0]), MOST_NUMBERED)
     wide, high = 1.6 + 0.55 * cells, 1.4 + 0.5 * cells
-    figure = Figure(figsize=(wide, high), dpi=100)  # the layout "constrained" would double the time of drawing
+    figure = Figure(figsize=(wide, high), dpi=100)  # the layout "constrained" takes half as long again
     below, within = BELOW / high, 1 - (BELOW + ABOVE) / high
     axes = figure.add_axes((LEFT / wide, below, 1 - (LEFT + RIGHT) / wide, within))
     image = draw_matrix(axes, matrix, metric)
