@@ -179,11 +179,13 @@ class Forecast:
         server, halves = self._server, [method.Server(name, method) for name, method in self._methods.items()]
         calls = HookCalls(server.network, Profile(False, server.network.device))
         seed, rate = self._config.seed, self._config.clients.dropout
+        replying = any(method.replies for method in self._methods.values())
         for _ in range(self.cost.rounds):
             server.begin_round()
             chosen = sorted(select_clients(server, halves, calls))
             dropped = {client for client in chosen if drops_out(seed, rate, client, server.round)}
             server.cohort = tuple(client for client in chosen if client not in dropped)
+            self.cost.unsure_bytes |= replying and not server.cohort  # no rehearsed round is without replies
             self._traffic.count_sent(sorted(dropped), {}, [server.model()])
             for each in self._messages() if server.cohort else ():
                 self._send(server.cohort, each)

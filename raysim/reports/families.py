@@ -77,12 +77,13 @@ def mark_column(column: Sequence[Mapping[int, float]], higher_is_better: bool, d
     if sum(mean is not None for mean in means) < 2:
         return [Mark() for _ in column]
     first = max(range(len(means)), key=lambda index: (means[index] is not None, means[index] or 0.0))
-    # of two means that look equal, neither is worse
-    compared = [
-        None if mean is None or mean == places[0] else compare_pairs(column[first], values)
-        for mean, values in zip(shown, column, strict=True)
-    ]
+    compared = [None if index == first else compare_pairs(column[first], one) for index, one in enumerate(column)]
     return [
-        Mark(mean == places[0], mean in places[1:2], one is not None and one.significant and sign * one.mean < 0)
+        Mark(
+            best=mean == places[0],
+            second=mean in places[1:2],
+            # of two means that look equal, neither is worse
+            worse=mean != places[0] and one is not None and one.significant and sign * one.mean < 0,
+        )
         for mean, one in zip(shown, adjust_family(compared), strict=True)
     ]

@@ -68,10 +68,11 @@ def find_families(setting: ExperimentSetting, asked: Sequence[tuple[str, str]] =
             families.append(GainFamily(f"what {name} changes, added to other methods", pairs, name))
         else:
             by_base.setdefault(f"what an added method changes in {pairs[0][1].label}", []).append(pairs[0])
-    nested = {frozenset(pair) for found in by_method.values() for _, pair in found}
+    known = {frozenset(pair) for found in by_method.values() for _, pair in found}
     groups = {name: group for group in setting.groups for name in (group.label, group.name)}
     for one, other in asked:
-        if {one, other} <= groups.keys() and frozenset(pair := (groups[one], groups[other])) not in nested:
+        if {one, other} <= groups.keys() and frozenset(pair := (groups[one], groups[other])) not in known:
+            known.add(frozenset(pair))  # it may be asked for twice
             by_base.setdefault(f"other methods, compared with {pair[1].label}", []).append(pair)
     return families + [GainFamily(title, pairs) for title, pairs in by_base.items()]
 

@@ -35,6 +35,7 @@ from raysim.reports.reading import FinishedRun, find_runs
 from raysim.reports.stream.of_settings import draw_streams
 from raysim.reports.tables import tabulate_results
 from raysim.reports.what_was_run import tabulate_facts, tabulate_hyperparameters
+from raysim.sweeps.cells import SPLIT_KEY
 from raysim.system.errors import ConfigError, single_line
 
 Tell = Callable[[str], None]
@@ -106,7 +107,9 @@ def write_report(
             for scene, stream in zip(scenes, draw_streams(settings, target / "plots", left_out), strict=True)
         ]
         lines = [single_line(line) for line in left_out]
-        report = Report([*_show_once(sections)], lines, target, plots=overall, unfinished=len(unfinished))
+        of_trials = SPLIT_KEY in settings[0].runs[0].names  # a sweep's other trials are no runs of the report
+        lost = sum((SPLIT_KEY in run.names) is of_trials for run in unfinished)
+        report = Report([*_show_once(sections)], lines, target, plots=overall, unfinished=lost)
         for name, convert in FORMATS.items():
             tell(f"writing {name}")
             (target / name).write_text(convert(report), encoding="utf-8", errors="backslashreplace")

@@ -58,9 +58,9 @@ class SearchBudget(Block):
     def find_best(self, count: int, make: Callable[[int, int], Cell], rate: Rate) -> tuple[list[Cell], int | None]:
         """Return the trials that are known so far, and the place of the best candidate if they are all done.
 
-        The best has the highest mean rating over its seeds, and is the first of equal ones. A candidate with a trial
-        that failed is out. If all finalists are out, the next best candidates are finalists. A single candidate needs
-        no trial.
+        The best has the highest mean rating over its seeds. Of equal ones it has the highest rating with the first
+        seed, and of those that are equal there too it is the first. A candidate with a trial that failed is out. If
+        all finalists are out, the next best candidates are finalists. A single candidate needs no trial.
 
         Args:
             count: the number of candidates.

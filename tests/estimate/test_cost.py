@@ -106,6 +106,14 @@ def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario, ever
     assert sure[""] == {"bytes", "steps", "updates"}
 
 
+def test_bytes_after_a_round_without_clients_are_unsure(tiny, simulate):
+    """The only client of each of the first two rounds drops out. Fed-A-GEM's server then has no gradient to send."""
+    config = tiny(methods={"fed_a_gem": {}}, participation={"count": 1}, clients={"count": 5, "dropout": 0.5})
+    run = simulate(config)
+    assert [len(done.cohort) for done in run.rounds] == [0, 0, 1, 1]
+    assert check_cost(config, run) == {"updates", "steps"}
+
+
 CACHING = {"re_fed", "icarl", "glfc", "dann"}  # train on cached samples; how many there are, the method decides
 
 

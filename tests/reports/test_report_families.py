@@ -126,6 +126,16 @@ def test_means_that_look_equal_share_a_place() -> None:
     assert marks(first, same, other, digits=3) == [BEST, Mark(second=True, worse=True), WORSE]
 
 
+def test_a_mean_that_looks_like_the_best_is_in_the_family() -> None:
+    """60 against 40, 33 and 47: t = 20 / (7 / sqrt 3), p = 1 - sqrt(24.49 / 26.49) = 0.0385, doubled by Holm 0.077.
+
+    59.999 is the other one: its differences from 60 are 0.002, -0.004 and 0.005.
+    """
+    best, same, low = seeds(60, 60, 60), seeds(59.998, 60.004, 59.995), seeds(40, 33, 47)
+    assert marks(best, low) == [BEST, Mark(second=True, worse=True)]
+    assert marks(best, same, low) == [BEST, BEST, SECOND]
+
+
 def test_large_effects_over_many_seeds_have_a_p_of_at_least_zero() -> None:
     """The probability within t rounds to 1 or just above it, and no interval is at a level that is divided by 0."""
     draw = random.Random(0)

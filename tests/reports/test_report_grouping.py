@@ -10,6 +10,7 @@ from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.naming import derive_label
 from raysim.reports.reading import FinishedRun, find_runs
 from raysim.reports.tables import tabulate_results, tabulate_settings
+from raysim.reports.write import write_report
 
 
 def settings(directory: Path, *overrides: Mapping[str, object]) -> list[ExperimentSetting]:
@@ -290,3 +291,16 @@ def test_trials_of_a_sweep_are_no_setting(tmp_path: Path) -> None:
     assert len(setting.runs) == 1
     assert left_out == ["1 trial on validation data, by which sweeps chose hyperparameters"]
     assert len(group_runs(find_runs([tmp_path / "runs/validation"], []), [])) == 1
+
+
+def test_a_trial_that_diverged_is_no_unfinished_run_of_a_report(tmp_path: Path) -> None:
+    """The sweep chose without it, and has not failed. A report of the trials alone counts it."""
+    make_run(tmp_path / "runs/ER", {"methods": {"er": {}}})
+    lines = ["name: made", "runs:", "  ER: {methods: ER}"]
+    for rate, status in ((0.1, "done"), (9.0, "failed")):
+        given = {"methods": {"er": {}}, "evaluation.split": "validation", "training.optimizer.lr": rate}
+        make_run(tmp_path / f"runs/validation/{rate}", given, status=status)
+        lines.append(f"  validation/{rate}: {{methods: 'ER, lr={rate}', evaluation.split: validation}}")
+    (tmp_path / "runs/sweep.yaml").write_text("\n".join([*lines, ""]))
+    assert write_report(tmp_path / "runs", tmp_path / "all").unfinished == 0
+    assert write_report(tmp_path / "runs/validation", tmp_path / "trials").unfinished == 1

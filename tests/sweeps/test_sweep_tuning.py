@@ -207,6 +207,10 @@ def test_the_best_candidates_are_tried_again_with_further_seeds() -> None:
     # (5 + 1) / 2 < (4 + 4) / 2; c, which is third with the first seed, is no finalist of two and would win of three
     assert searched(RATINGS, finalists=2, seeds=2) == (["a3", "b3", "c3", "a4", "b4"], "mu=1.0")
     assert searched(RATINGS, finalists=3, seeds=2)[1] == "mu=2.0"
+    # (5 + 3) / 2 = (4 + 4) / 2: the one that is ahead with the first seed, whatever the order of the list
+    for first, second in (("a", "b"), ("b", "a")):
+        equal = {(first, "3"): 4.0, (first, "4"): 4.0, (second, "3"): 5.0, (second, "4"): 3.0, ("c", "3"): 1.0}
+        assert searched(equal, finalists=2, seeds=2)[1] == f"mu={MU[second]}"
 
 
 def test_a_finalist_that_fails_with_another_seed_is_out_and_one_that_is_not_done_decides_nothing() -> None:

@@ -53,8 +53,8 @@ def draw_compared(scene: Scene, comparison: Comparison, number: int) -> Drawing:
     handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
     style.put_legend(figure, {label: handles[label] for label in shown})
     words = (
-        f"{comparison.title}, published and measured: gains with the 95% interval of the measured one, levels with ± "
-        "one standard deviation; on the dashed line both are equal."
+        f"{comparison.title}, published and measured: gains with the interval of the measured one, levels with ± one "
+        "standard deviation; on the dashed line both are equal."
     )
     return Drawing(f"{setting.number}-against-paper-{number}", words, figure)
 
