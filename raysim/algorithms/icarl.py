@@ -5,7 +5,8 @@
 mean.
 
 Federated as in Fed-A-GEM's Table 1 and C-FLAG's Table 7: each client keeps exemplars of its own data, up to
-memory.capacity. The teacher is the global model that ended the last task. Means are over all clients' exemplars.
+memory.capacity. The teacher is the global model that ended the last task. Means are over the exemplars of the clients
+that are present.
 """
 
 from __future__ import annotations

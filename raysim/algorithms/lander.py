@@ -235,10 +235,13 @@ class Lander(Method):
             return (old, len({*old, *server.present_classes()})), broadcasts
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
-            """Add the mean change to att. Keep the model that was sent if the cohort's losses are the least so far."""
+            """Add the mean change to att. Keep the model that was sent if the cohort's losses are the least so far.
+
+            A task's only round is left out: the model that was sent in it has not seen the task.
+            """
             if "first_epoch" in reply:
                 att, loss = self.att(server), float(reply["first_epoch"])
-                if self.method.keep_best and loss < self.least:
+                if self.method.keep_best and server.progress.lasts > 1 and loss < self.least:
                     sent = (server.parameters, server.buffers, server.integers)
                     self.least, self.kept = loss, (*sent, att.parameters.clone())
                 att.parameters.add_(reply["projection"].to(att.parameters))
@@ -246,13 +249,16 @@ class Lander(Method):
             return delta
 
         def end_task(self, server: Server) -> None:
-            """Restore the kept model. Generate images of all classes so far from it; the last task needs none."""
+            """Restore the kept model. Generate images of all classes so far from it; the last task needs none.
+
+            At the end of task 1 there are no classes if all clients have left.
+            """
             att = self.att(server)
             if self.kept is not None:
                 server.replace_model(Weights(*self.kept[:3]))
                 att.parameters.copy_(self.kept[3])
                 self.least, self.kept, self.version = inf, None, self.version + 1
-            if server.round < server.progress.rounds:
+            if server.round < server.progress.rounds and (server.task or server.present):
                 self.task = server.task + 1
                 with server.rng_scope(self.name):
                     images = AnchoredSynthesis(self.method, server, att, self.vectors(server)).images()

@@ -166,8 +166,11 @@ class Mfcl(Method):
             return (old, new or sorted({*old, *present}), standardized), broadcasts
 
         def end_task(self, server: Server) -> None:
-            """Freeze the model, and train the generator on it, from its state after the last task."""
-            if server.progress.round == server.progress.rounds:
+            """Freeze the model, and train the generator on it, from its state after the last task.
+
+            At the end of task 1 there are no classes if all clients have left.
+            """
+            if server.round == server.progress.rounds or not (server.task or server.present):
                 return
             method, classes = self.method, sorted({*server.earlier_classes(), *server.present_classes()})
             dtype, standardized = server.parameters.dtype, server.normalization is not None

@@ -54,7 +54,7 @@ class Nccl(Method):
             """Return (a F + b g) / lr, with F the gradient on a fresh draw from the memory."""
             client = step.client
             entries = replay.draw_entries(client, self.method.sample_size, self.name)
-            if entries is None:
+            if entries is None or not client.lr:
                 return gradient
             memory = replay.gradient_on(client, entries, self.name)
             alpha = client.lr if self.method.alpha is None else self.method.alpha

@@ -17,7 +17,7 @@ from torch.func import vmap
 from raysim.algorithms.parts.exemplars import herd, in_turn, unit_features
 from raysim.algorithms.parts.personalized_model import Vectors, step_with_pull
 from raysim.algorithms.parts.sample_gradients import squared_norms
-from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, Weights, to_device
+from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, Setting, Weights, to_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,12 @@ class ReFed(Method):
     def head_parts(self) -> int:
         """Return 1 if the score uses the head's input."""
         return int(self.importance == "herding")
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse herding, which is by class, if there are no classes."""
+        if setting.classes or self.importance != "herding":
+            return None
+        return "found importance=herding, allowed without classes: pim, random or loss; or set objective=classification"
 
     def room(self, capacity: int, arrived: int) -> int:
         """Return how many samples may be cached."""

@@ -45,7 +45,7 @@ class Scaffold(Method):
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Send c_i+ - c_i = -c - delta / sum_k eta_k: eq. 4, option II, with y_i - x = delta."""
-            if not client.steps:
+            if not client.steps or not client.lr:
                 return delta, {"variate_change": Term(torch.zeros_like(delta.parameters))}
             change = -client.from_server(self.name) - delta.parameters / (client.steps * client.lr)
             assert self.variate is not None

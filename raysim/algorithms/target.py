@@ -136,8 +136,11 @@ class Target(Method):
             return server.earlier_classes(), [Broadcast(self.name, self.task, self.posted)]
 
         def end_task(self, server: Server) -> None:
-            """Generate images of all classes so far from the model that ended the task. The last task needs none."""
-            if self.method.kd and server.round < server.progress.rounds:
+            """Generate images of all classes so far from the model that ended the task. The last task needs none.
+
+            At the end of task 1 there are no classes if all clients have left.
+            """
+            if self.method.kd and server.round < server.progress.rounds and (server.task or server.present):
                 self.task = server.task + 1
                 with server.rng_scope(self.name):
                     images = Synthesis(self.method, server).images()

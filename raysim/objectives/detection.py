@@ -92,7 +92,8 @@ class Detection(OfAllSamples):
         labels, boxes = targets[..., 0], targets[..., 1:].to(raw.dtype)
         real = labels != PADDING
         columns_rows = torch.tensor([grid[1], grid[0]], dtype=raw.dtype, device=raw.device)
-        cell = torch.minimum((boxes[..., :2] * columns_rows).floor(), columns_rows - 1)  # an object may end at 1
+        # a center may be at an edge, or beyond it by rounding
+        cell = (boxes[..., :2] * columns_rows).floor().clamp(torch.zeros_like(columns_rows), columns_rows - 1)
         sizes = boxes[..., 2:].where(real[..., None], torch.ones_like(anchors[0]))
         anchor = shape_overlaps(sizes, anchors).argmax(-1)
         place = (cell[..., 1] * grid[1] + cell[..., 0]).long() * len(anchors) + anchor  # [n, M]

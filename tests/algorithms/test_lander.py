@@ -219,6 +219,12 @@ def test_the_model_of_the_least_loss_ends_a_task(config, server):
         assert (half.kept is not None) == keep_best
 
 
+def test_a_task_of_one_round_ends_with_what_it_learned(config, simulate):
+    """The model that was sent in the only round is that of before the task, so nothing is restored."""
+    found = [simulate(config({"keep_best": best}, training__rounds_per_task=1)).sha256 for best in (True, False)]
+    assert found[0] == found[1]
+
+
 def test_only_stored_batches_are_counted_and_teach(config, server):
     """warmup 3 and calls 4: batches 1..7, of which 3..7 are stored and teach; adversarial from batch 3 + 3 on.
 

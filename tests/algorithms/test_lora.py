@@ -91,11 +91,15 @@ def test_the_model_of_a_run_can_be_evaluated(tiny, tmp_path):
     assert found == pytest.approx(result.evaluation["domain_il"]["accuracy"][-1])
 
 
+TWO = {"name": "mlp", "hidden": [4, 4], "adapters": {"rank": 2, "where": ["*"]}}
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
         ({"name": "mlp"}, "found no adapters in the model"),
         ({**LORA, "freeze": ["*.lora_a.*"]}, "found adapters with a frozen part in the model"),
+        ({**TWO, "freeze": ["1.lora_a.*"]}, "found adapters with a frozen part in the model"),
         ({"name": "mlp", "adapters": {"rank": 0, "where": ["*"]}}, "found no adapters in the model"),
     ],
 )

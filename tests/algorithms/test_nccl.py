@@ -136,6 +136,19 @@ def test_a_memory_that_is_fitted_perfectly_changes_nothing(tiny, simulate, monke
     assert simulate(tiny(methods={"nccl": {"alpha": 0.05}})).sha256 == simulate(tiny()).sha256
 
 
+def zero_in_task_2(lr, progress):
+    """A schedule with the rate 0 from task 2 on, when there is a memory."""
+    return lr * (progress.task < 1)
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1])
+def test_at_a_rate_of_zero_nothing_moves(tiny, simulate, alpha):
+    """The step is lr times what the method returns: no finite number times 0 is a step along F."""
+    given = {"methods": {"nccl": {"alpha": alpha}}, "training__lr_decay": {"name": "test_nccl:zero_in_task_2"}}
+    one = simulate(tiny(**given, scenario__tasks=1))
+    assert simulate(tiny(**given)).sha256 == one.sha256
+
+
 def test_it_sends_what_fedavg_sends_and_it_is_known_before(tiny, simulate):
     config = tiny(model=LIVELY, participation={"count": 2}, memory={"capacity": 5, "per": "task"}, methods={"nccl": {}})
     federation = build_federation(config)

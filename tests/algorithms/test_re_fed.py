@@ -456,6 +456,12 @@ def test_what_does_not_go_with_it_is_refused(tiny):
         "set training.logits to seen or all"
     )
     check_methods(tiny(methods=knobs(), scenario=CLASSES, training__logits="seen"))
+    # without classes every target would be a class: the cache would be the samples with the lowest targets
+    assert refused(methods=knobs(importance="herding"), objective="regression") == (
+        "methods.re_fed: found importance=herding, allowed without classes: pim, random or loss; or set "
+        "objective=classification"
+    )
+    check_methods(tiny(methods=knobs(importance="loss"), objective="regression"))
 
 
 @pytest.mark.parametrize("other", ["fedprox", "scaffold", "fedadam", "er", "fed_a_gem", "special"])

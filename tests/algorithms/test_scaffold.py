@@ -219,6 +219,20 @@ def test_a_client_that_takes_no_step_keeps_its_variate(tiny, simulate):
     np.testing.assert_allclose(c, (c_i[0] + c_i[1]) / 3, rtol=0, atol=1e-13)
 
 
+def zero_at_last(lr, progress):
+    """A schedule with the rate 0 in the last of four rounds, as of a linear decay to 0."""
+    return lr * (progress.round < 4)
+
+
+def test_at_a_rate_of_zero_nothing_moves(tiny, simulate):
+    """No mean gradient follows from an update of 0 at a rate of 0, so the last round leaves c, c_i and the model."""
+    given = {"methods": SCAFFOLD, "scenario__tasks": 1, "training__lr_decay": {"name": "test_scaffold:zero_at_last"}}
+    three, four = (simulate(tiny(training__rounds_per_task=rounds, **given)) for rounds in (3, 4))
+    np.testing.assert_array_equal(parameters(three), parameters(four))
+    np.testing.assert_array_equal(variates(three)[0], variates(four)[0])
+    np.testing.assert_array_equal(variates(three)[1], variates(four)[1])
+
+
 def test_the_bytes_of_a_round(tiny, simulate):
     """P = 28 float64, 224 bytes: the model and c down, the update and the variate's change up."""
     run = simulate(tiny(model=SOFTMAX, participation={"count": 2}, methods=SCAFFOLD))

@@ -55,6 +55,20 @@ def server(quiet_torch):
     return make
 
 
+@pytest.mark.parametrize("name", ["target", "lander", "mfcl"])
+def test_a_task_that_all_clients_have_left_before_its_end(config, simulate, name):
+    """Clients 0 and 1 leave after round 1 of task 1, and client 2 arrives with task 2: no images, as no class is known.
+
+    Clients then receive no old classes in task 2, so nothing is distilled or replayed.
+    """
+    clients = {"count": 3, "leave": [{"clients": [0, 1], "round": 2}], "arrive": {"at": [{"round": 3, "clients": [2]}]}}
+    methods = {name: {"target": {"bn": 0.0}, "lander": {"bn": 0.0}, "mfcl": {"w_bn": 0.0}}[name]}
+    run = simulate(config(False, clients=clients, methods=methods))
+    assert [done.cohort for done in run.rounds] == [[0, 1], [], [2], [2]]
+    message, _ = run.simulation.exchange.halves[name].announce(run.simulation.server)
+    assert not (message[0] if name != "target" else message)
+
+
 @pytest.mark.parametrize("model", [SOFTMAX, {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}])
 def test_kd_0_and_task_1_are_fedavg_bit_for_bit(config, simulate, model):
     for tasks, knobs, same in ((2, {"kd": 0.0}, True), (1, {}, True), (2, {}, False)):

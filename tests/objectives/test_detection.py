@@ -217,6 +217,24 @@ def test_the_loss_is_the_mean_of_the_images_and_of_any_order_of_objects() -> Non
     assert torch.allclose(gradients / 3, leaf.grad, rtol=1e-9)
 
 
+def test_a_center_just_outside_the_image_is_in_the_cell_at_the_edge() -> None:
+    """Rounding may move a center over an edge by up to 1e-4, which check_boxes accepts.
+
+    The loss is continuous there: from 5e-5 inside to 5e-5 outside, a square such as (sigmoid(t_x) - x')^2 changes by at
+    most 2 * 4 cells * 1e-4, times the weight 5 * 2: less than 0.01. Another cell's outputs, 3 apart, change it by more.
+    """
+    objective = Detection(anchors=ANCHORS)
+    outputs = 3 * torch.arange(3 * 4, dtype=torch.float64).view(1, 3, 4, 1).expand(1, 3, 4, 16)
+    for edge, axis in ((0, 1), (1, 1), (0, 2), (1, 2)):
+        losses = []
+        for x in (edge - 5e-5, edge + 5e-5):
+            boxes = torch.tensor([[[0, 0.6, 0.6, 1e-5, 1e-5]]], dtype=torch.float32)
+            boxes[..., axis] = x
+            assert check_boxes(boxes.numpy(), 2) is None
+            losses.append(objective.loss(outputs, boxes).item())
+        assert losses[0] == pytest.approx(losses[1], abs=0.01)
+
+
 def test_outputs_become_boxes_and_overlapping_ones_are_dropped() -> None:
     """Logits: t = 0 puts the center in the middle of a cell of 2 x 2, and the size is the anchor's.
 

@@ -15,11 +15,11 @@ A, B = ".lora_a.weight", ".lora_b.weight"
 
 
 def lacks_adapters(model: FlatModel) -> str | None:
-    """Return why a model is unfit: it has no adapters with a trained A and B. None if it has."""
-    names = [*model.layout]
-    if any(name.endswith(A) for name in names) and any(name.endswith(B) for name in names):
+    """Return why a model is unfit: it has no adapters, or one without a trained A and B. None if it is fit."""
+    adapters = [name for name, _ in find_adapters(model.module)]
+    if adapters and all(f"{name}{end}" in model.layout for name in adapters for end in (A, B)):
         return None
-    found = "adapters with a frozen part" if any(find_adapters(model.module)) else "no adapters"
+    found = "adapters with a frozen part" if adapters else "no adapters"
     return f"found {found} in the model, allowed: trained LoRA layers; set model.adapters={{rank: 4, where: [LAYER]}}"
 
 
