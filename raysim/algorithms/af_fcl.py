@@ -79,7 +79,7 @@ class AfFcl(Method):
         if not lacks_features(model, self.tail):
             return None
         words = f"found no vector of 2 or more features before the last {self.tail} linear layer(s) of the model"
-        return f"{words}, allowed: such a model, such as mlp or mnist_cnn; or tail=1, features before the head"
+        return f"{words} that alone makes the logits, allowed: one, as in mlp or mnist_cnn; or tail=1, before the head"
 
     class Client(ClientHalf):
         """Takes three steps on every batch: of the flow, of h_b's first layer on its features, and of the model."""
@@ -98,7 +98,7 @@ class AfFcl(Method):
         def begin_task(self, client: Client) -> None:
             """Keep the received model and flow: the averages with which the last task ended."""
             if len(client.finished):
-                model, flow = client.from_server("model"), client.from_server(self.name)
+                model, flow = client.model, client.from_server(self.name)
                 self.last = model.parameters.clone(), model.buffers.clone()
                 self.last_flow = tuple(vector.clone() for vector in flow.vectors)
 
@@ -121,7 +121,8 @@ class AfFcl(Method):
                 total, rows = total + loss * len(y), rows + len(y)
             if self.method.keep_moments:
                 self.moments = {name: dict(vars(optimizer)) for name, optimizer in learner.optimizers.items()}
-            client.record("loss", total / max(rows, 1))
+            if rows:
+                client.record("loss", total / rows)
             return Delta(model.parameters - client.received, model.buffers - buffers)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:

@@ -127,7 +127,8 @@ class CFlag(Method):
                 model.parameters.sub_(correction + estimate, alpha=beta)  # eq. 4
                 steps += 1
             client.steps = steps
-            client.record("loss", self.loss)  # at the model that was sent, not along the steps as in FedAvg
+            if steps:
+                client.record("loss", self.loss)  # at the model that was sent, not along the steps as in FedAvg
             change = self._weighed(client, correction, added, steps, beta)
             self.loss, self.own, self.kept = None, None, []
             return Delta(-change, model.buffers - before)
@@ -212,7 +213,7 @@ class CFlag(Method):
             message = {
                 "posted": list(self.means),
                 "cohort": len(server.cohort),
-                "past_per_new": sum(sizes[:-1]) / sizes[-1],  # |P| / |C|
+                "past_per_new": sum(sizes[:-1]) / max(sizes[-1], 1),  # |P| / |C|; custom streams have no tasks
             }
             broadcasts = [Broadcast(f"{self.name}.{name}", server.round, mean) for name, mean in self.means.items()]
             self.means = {}

@@ -123,7 +123,8 @@ class FedCil(Method):
                 loss = acgan.critic_loss(x, y)
                 total, rows = total + loss.detach() * len(y), rows + len(y)
                 acgan.step(self._with_replay(client, acgan, loss, len(y)), len(y))
-            client.record("loss", total / max(rows, 1))
+            if rows:
+                client.record("loss", total / rows)
             return Delta(model.parameters - client.received, model.buffers - buffers)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
@@ -155,8 +156,7 @@ class FedCil(Method):
                     loss = (1 - method.replay) * loss + method.replay * acgan.critic_loss(x, y)
                 if method.consistency_kl:
                     x, _ = self._images(client, acgan.generator, acgan.labels, count)
-                    sent = client.from_server("model")
-                    teacher = model.logits(x, sent.parameters, sent.buffers)
+                    teacher = model.logits(x, client.received, client.from_server("model").buffers)
                     loss = loss + method.consistency_kl * distillation_loss(teacher, model(x), 1.0)
                 if method.consistency_ce:
                     weights = Weights(client.from_server(self.name)[0], *acgan.generator.vectors[1:])

@@ -51,11 +51,16 @@ class FLwF(Method):
         taught: bool = False
         latest: Teacher | None = None
         past: Teacher | None = None
+        buffers: Tensor | None = None  # in a phase: the float buffers of the received model
 
         def begin_task(self, client: Client) -> None:
             """Make the last local model the past one; there are teachers from the client's second task on."""
             self.taught = client.stream.stage(client.window) > 0
             self.past = self.latest
+
+        def start(self, client: Client, message: None) -> None:
+            """Keep the received model's statistics: they change in training, and some may be this client's own."""
+            self.buffers = client.model.buffers.clone()
 
         def task_loss(self, step: Step) -> Tensor:
             """Return alpha CE + beta KD(past, student; T) + (1 - alpha - beta) KD(server, student; T), all classes."""
@@ -68,12 +73,13 @@ class FLwF(Method):
             if method.beta and self.past is not None:
                 loss = loss + method.beta * self._distil(step, self.past)
             if method.gamma:
-                sent = client.from_server("model")
-                loss = loss + method.gamma * self._distil(step, (sent.parameters, sent.buffers))
+                assert self.buffers is not None
+                loss = loss + method.gamma * self._distil(step, (client.received, self.buffers))
             return loss
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Keep the local model before aggregation; send only the update."""
+            self.buffers = None
             if self.method.beta:
                 self.latest = client.model.parameters.clone(), client.model.buffers.clone()
             return delta, {}

@@ -14,7 +14,7 @@ from raysim.algorithms.parts.feature_layer import FeatureLayer
 from raysim.api import FlatModel
 from raysim.engine.compatibility import check_fit
 from raysim.federation.federation import build_federation
-from raysim.models.building import check_model
+from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError
 
 CLASSES = {"kind": "class_incremental", "tasks": 2}
@@ -344,3 +344,33 @@ def test_runs_with_unfit_models_are_refused(tiny):
     with pytest.raises(ConfigError, match=r"^methods\.af_fcl: found no vector of 2 or more features before the last 2"):
         check()
     check(tail=1)
+
+
+def test_a_way_around_the_layer_is_refused(tiny):
+    """An adapter's B reads features of A, and the frozen layer below reads the inputs, too."""
+    config = tiny(model__adapters={"rank": 2, "where": ["1"]}, methods={"af_fcl": SMALL})
+    federation = build_federation(config)
+    with pytest.raises(ConfigError, match=r"^methods\.af_fcl: found no vector of 2 or more features "):
+        check_fit(config, check_model(config, federation.shape, federation.classes), federation.classes)
+
+
+@pytest.mark.parametrize("frozen", ["1.bias", "3.bias"])
+def test_frozen_biases_stay(tiny, simulate, frozen):
+    """Those of h_b's first layer and of the head. All other parameters move. The last task's model has them, too."""
+    run = simulate(tiny(model__freeze=[frozen], methods={"af_fcl": SMALL}))
+    first = build_model(tiny(model__freeze=[frozen]), (6,), 4).state_dict()
+    assert [name for name, value in run.state.items() if torch.equal(value, first[name])] == [frozen]
+
+
+def test_the_last_tasks_model_has_the_parts_that_stay_at_the_client(tiny, simulate, monkeypatch):
+    """With FedPer, it has the client's own head, as its training in round 2 left it: 4 x 5 weights and 4 biases."""
+    heads, begin = {}, AfFcl.Client.begin_task
+
+    def see_begin(half, client):
+        heads[client.id, client.round] = client.halves["fedper"].own
+        begin(half, client)
+
+    monkeypatch.setattr(AfFcl.Client, "begin_task", see_begin)
+    run = simulate(tiny(methods={"fedper": {}, "af_fcl": SMALL}))
+    for k, client in run.simulation.runner.host.clients.items():
+        assert torch.equal(client.halves["af_fcl"].last[0][-24:], heads[k, 3][0])

@@ -122,3 +122,22 @@ def test_a_client_that_batch_norm_cannot_serve_sends_no_gradients(tiny, simulate
     size = sum(p.numel() for p in run.simulation.model.module.parameters()) * 8
     kept = run.rounds[0].bytes_up - 5 * size  # statistics
     assert [r.bytes_up - kept for r in run.rounds] == [5 * size] * 2 + [7 * size] * 2
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        {"c_flag": {}},
+        {"af_fcl": {"k_flow": 0.0, "width": 3, "tail": 1}},
+        {"fedcil": {"adversarial": 0.0, "server_steps": 0, "width": 1, "noise": 2}},
+    ],
+)
+def test_a_client_without_a_step_records_no_loss(tiny, simulate, methods):
+    """Of 4 samples client 0 has 2 and the others 1, which BatchNorm cannot serve: the loss is client 0's, as FedAvg's.
+
+    In round 1 it is that of one batch at the model that was sent, for all methods.
+    """
+    dataset = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 4, "test": 8}
+    shared = {"dataset": dataset, "model": {"name": "mlp", "hidden": [5], "batch_norm": True}, "scenario__tasks": 1}
+    losses = [simulate(tiny(**shared, methods=each)).rounds[0].loss for each in ({}, methods)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)

@@ -51,7 +51,8 @@ def test_a_cohort_of_10_is_6_and_4():
     """At least one of each where there are two clients; a client alone learns, but for review_share 1."""
     method = CFeD()
     assert [method.learners(m) for m in (10, 5, 3, 2, 1)] == [6, 3, 2, 1, 1]
-    assert [CFeD(review_share=share).learners(2) for share in (0.0, 0.01, 0.99, 1.0)] == [2, 1, 1, 0]
+    for clients, learners in ((2, [2, 1, 1, 0]), (1, [1, 1, 1, 0])):
+        assert [CFeD(review_share=share).learners(clients) for share in (0.0, 0.01, 0.99, 1.0)] == learners
 
 
 def test_who_reviews_is_drawn_in_every_round_from_the_cohort(cfed, simulate, monkeypatch):

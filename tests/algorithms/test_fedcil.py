@@ -338,6 +338,25 @@ def test_the_consistency_terms_are_numpys(tiny, host_of, quiet_torch):
     assert found.item() == pytest.approx(3 * kl + 2 * ce, rel=1e-10)
 
 
+def test_the_received_model_has_the_clients_own_head(tiny, simulate, monkeypatch):
+    """With FedPer the model that teaches on generated images is not the server's, with a head that is never trained."""
+    taught, received, train, logits = [], [], FedCil.Client.train, FlatModel.logits
+
+    def see_train(half, client):
+        received.append(client.received.clone())
+        return train(half, client)
+
+    def see_logits(model, x, parameters, buffers):
+        taught.append(torch.equal(parameters, received[-1]))
+        return logits(model, x, parameters, buffers)
+
+    monkeypatch.setattr(FedCil.Client, "train", see_train)
+    monkeypatch.setattr(FlatModel, "logits", see_logits)
+    simulate(tiny(**TINY, methods={"fedper": {}, "fedcil": {**SMALL, "consistency_kl": 1.0}}))
+    assert taught
+    assert all(taught)
+
+
 def test_the_frozen_images_have_their_share_of_the_loss(tiny, host_of, quiet_torch):
     """(1 - .25) 8 + .25 L_D of images of the frozen generator, with labels of the past."""
     config = tiny(**{**TINY, "model": {"name": "probes:stacked_images"}}, methods={"fedcil": {**SMALL, "replay": 0.25}})

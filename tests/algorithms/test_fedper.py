@@ -140,8 +140,9 @@ def test_a_pull_to_what_was_received_leaves_personal_layers_where_they_were(tiny
     assert np.array_equal(received, first.astype(np.float32))
 
 
-def test_more_layers_than_there_are_are_refused(tiny):
-    config = tiny(methods={"fedper": {"layers": 3}})
+@pytest.mark.parametrize("others", [{}, {"top_k": {}}])  # methods that encode ask for the bytes of these layers
+def test_more_layers_than_there_are_are_refused(tiny, others):
+    config = tiny(methods={"fedper": {"layers": 3}, **others})
     federation = build_federation(config)
     with pytest.raises(ConfigError, match=r"methods\.fedper: found layers 3, allowed with this model: 0 to 2"):
         check_fit(config, check_model(config, federation.shape, federation.classes), federation.classes)

@@ -1,5 +1,6 @@
 """FedTrack is C-FLAG without its memory: the same bits, and the bytes of C-FLAG's first task for ever."""
 
+import numpy as np
 import pytest
 
 from raysim.engine.compatibility import check_methods
@@ -44,6 +45,20 @@ def test_the_bytes_of_a_round(run_of):
     assert [(r.bytes_up, r.bytes_down) for r in run.rounds] == [(3 * 2 * 224, 3 * 2 * 224)] * 4
     assert all(client.memory is None for client in run.simulation.runner.host.clients.values())
     assert all(r.records == {} for r in run.rounds)
+
+
+def endless(client, start):
+    """A custom stream."""
+    while True:
+        yield np.zeros(6, np.float32), 1
+
+
+def test_a_custom_stream_may_have_several_rows_of_the_accuracy_matrix(tiny, simulate):
+    """Its samples are of no task. With 2 tasks the matrix has a row after 2 rounds and one after all 3."""
+    windows = {"window": 4, "windows": 3, "rounds_per_window": 1, "stream": "test_fedtrack:endless"}
+    scenario = {"kind": "class_incremental", "tasks": 2, "boundaries": {"asynchronous": windows}}
+    run = simulate(tiny(methods={"fedtrack": {}}, scenario=scenario, training={"batch_size": 4}))
+    assert [r.task_done for r in run.rounds] == [False, True, True]
 
 
 def test_beside_a_method_with_a_memory_it_does_not_look_into_it(run_of, tiny):

@@ -50,10 +50,10 @@ def test_the_loss_by_hand():
             model=model,
             loss=functional.cross_entropy,
             rng_scope=lambda name: torch.no_grad(),
-            from_server=lambda name: SimpleNamespace(parameters="server", buffers=None),
+            received="server",
         )
         half = FLwF.Client("flwf", FLwF(alpha=0.5, beta=0.3))
-        half.taught, half.past = taught, past
+        half.taught, half.past, half.buffers = taught, past, torch.zeros(0)
         logits = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
         loss = half.task_loss(SimpleNamespace(client=client, logits=logits, x=None, y=torch.tensor([0])))
         assert loss.item() == pytest.approx(math.log(2), rel=1e-14)
@@ -137,6 +137,30 @@ def test_in_the_first_step_the_server_teaches_nothing(tiny, host_of, quiet_torch
         host = host_of(config)
         deltas.append(host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(1, 1, 0.1))).delta(torch.float64))
     np.testing.assert_allclose(deltas[1].parameters, 2 * deltas[0].parameters, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("kept", [{"methods__fedper": {}}, {"model__local": ["1.running_*", "1.num_*"]}])
+def test_the_servers_teacher_has_the_parts_that_stay_at_the_client(tiny, host_of, quiet_torch, monkeypatch, kept):
+    """It is the model that the client received: with its own head, or its own statistics, of its last training."""
+    used, logits = [], FlatModel.logits
+
+    def spy(model, x, parameters, buffers):
+        used.append((parameters.clone(), buffers.clone()))
+        return logits(model, x, parameters, buffers)
+
+    monkeypatch.setattr(FlatModel, "logits", spy)
+    host = host_of(tiny(**{"methods__flwf": {"beta": 0.0}, "model": {"name": "probes:normalised"}, **kept}))
+    host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(1, 0, 0.1)))
+    own = host.model.copy()  # as the first training left it
+    assert not used
+    host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(2, 1, 0.1)))
+    sent = host.broadcasts["model"].value
+    head = slice(-20, None)  # 4 x 4 weights and 4 biases
+    parameters = torch.cat([sent.parameters[:-20], own.parameters[head]]) if "methods__fedper" in kept else None
+    for found in used:
+        assert torch.equal(found[0], sent.parameters if parameters is None else parameters)
+        assert torch.equal(found[1], sent.buffers if "methods__fedper" in kept else own.buffers)
+    assert len(used) == 3  # batches of a phase
 
 
 def test_a_phase_is_the_losss_gradient_descent(tiny, host_of, quiet_torch):

@@ -55,6 +55,7 @@ def test_rows_of_a_file_are_found_by_name(tmp_path):
         ({"vectors": np.ones((2, 2))}, "holds the arrays vectors, allowed: an .npz file with the array embeddings"),
         ({"embeddings": np.ones(2)}, r"holds float64 \[2\], allowed: "),
         ({"embeddings": np.ones((2, 2)), "names": ["cat", "cow"]}, "has no vector for the class dog, allowed: "),
+        ({"embeddings": np.ones((2, 2)), "names": ["cat", "cow", "dog"]}, "2 vectors and 3 names, allowed: one name "),
         ({"embeddings": np.array([[1, np.nan], [0, 0]])}, "not finite, allowed: finite ones"),
         ({"embeddings": np.array([["a"], ["b"]], object)}, "cannot be read"),
     ],

@@ -8,6 +8,7 @@ from raysim.engine.events import RoundDone
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
+from raysim.memory import Memory
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import torch_untouched
@@ -54,3 +55,19 @@ def test_a_softmax_over_the_task_alone_is_refused(tiny, method):
     )
     with pytest.raises(ConfigError, match=f"methods.{method}: trains on earlier tasks"):
         check_methods(config)
+
+
+@pytest.mark.parametrize("method", ["a_gem", "fed_a_gem", "er", "der"])
+@pytest.mark.parametrize(("model", "drawn"), [({"name": "probes:normalised"}, {2}), (SOFTMAX, {1})])
+def test_with_batchnorm_at_least_two_samples_are_drawn(tiny, simulate, monkeypatch, method, model, drawn):
+    """One sample alone has no variance, so a method with sample_size 1 would be FedAvg."""
+    sizes, real = [], Memory.sample
+
+    def spy(memory, count, draws):
+        entries = real(memory, count, draws)
+        sizes.append(len(entries.positions))
+        return entries
+
+    monkeypatch.setattr(Memory, "sample", spy)
+    simulate(tiny(model=model, methods={method: METHODS[method] | {"sample_size": 1}}))
+    assert {*sizes} == drawn

@@ -21,7 +21,7 @@ class FeatureLayer:
 
     Attributes:
         name: the name of the layer's weight.
-        own: the layer's place in the model's parameters.
+        own: the place of the layer's trained parameters in the model's.
 
     Raises:
         ValueError: the model has no such layer, or no vector of at least two features for each sample.
@@ -37,7 +37,8 @@ class FeatureLayer:
             raise ValueError("no linear layer reads two features or more")
         owner = self.name.rpartition(".")[0]
         begin = model.begin_of(owner)[0]
-        self.own = slice(begin, begin + sum(p.numel() for p in self.layer.parameters()))
+        self._trained = [p for p in self.layer.parameters() if p.requires_grad]
+        self.own = slice(begin, begin + sum(p.numel() for p in self._trained))
 
     @property
     def width(self) -> int:
@@ -58,7 +59,7 @@ class FeatureLayer:
         """Return the same under other parameters [P] and float buffers [B]: in evaluation mode, without a gradient."""
         head = self.model.head
         found = self.model.inputs(x, weights[0], weights[1], [self.name, head[0]])
-        named = self.model.named(weights[0])
+        named = self.model.frozen | self.model.named(weights[0])
         return functional.linear(found[head[0]], *(named[name] for name in head)), found[self.name]
 
     def logits_of(self, features: Tensor, x: Tensor, weights: Sequence[Tensor] | None = None) -> Tensor:
@@ -80,20 +81,24 @@ class FeatureLayer:
         return logits
 
     def gradient_of(self, loss: Tensor) -> Tensor:
-        """Return the gradient of a loss in the layer's parameters, as a vector of the length of `own`."""
-        parts = torch.autograd.grad(loss, [*self.layer.parameters()])
+        """Return the gradient of a loss in the layer's trained parameters, as a vector of the length of `own`."""
+        parts = torch.autograd.grad(loss, self._trained)
         return torch.cat([part.reshape(-1) for part in parts])
 
 
 def lacks_features(model: FlatModel, tail: int) -> bool:
-    """Return whether a model has no vector of at least two features for each sample before its last linear layers."""
+    """Return whether a model has no vector of two features or more for each sample that alone determines the logits."""
     try:
         layer = FeatureLayer(model, tail)
     except ValueError:
         return True
     has_ids = any(isinstance(part, nn.Embedding) for part in model.module.modules())
     samples = two_samples(model.module, model.shape, 2 if has_ids else None)
-    return len(layer.features(samples)) != len(samples)
+    features = layer.features(samples)
+    if len(features) != len(samples):
+        return True
+    found, other = (layer.logits_of(features, x) for x in (samples, torch.ones_like(samples)))
+    return not torch.equal(found, other)  # a way around the layer, such as a frozen layer below an adapter
 
 
 @contextmanager

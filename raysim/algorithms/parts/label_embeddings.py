@@ -62,6 +62,8 @@ def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None)
         what = f"the arrays {', '.join(found) or '(none)'}" if rows is None else f"{rows.dtype} {[*rows.shape]}"
         raise ConfigError(f"{key} holds {what}, allowed: {allowed}")
     known = [str(name) for name in found.get("names", ())]
+    if known and len(known) != len(rows):
+        raise ConfigError(f"{key} holds {len(rows)} vectors and {len(known)} names, allowed: one name for each vector")
     if known and names is not None:
         if unknown := [name for name in names if name not in known]:
             raise ConfigError(f"{key} has no vector for the class {unknown[0]}, allowed: a name for each class")

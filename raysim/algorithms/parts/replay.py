@@ -6,15 +6,15 @@ from raysim.api import Client, Entries
 
 
 def draw_entries(client: Client, count: int, purpose: str) -> Entries | None:
-    """Draw up to `count` entries of the client's memory without replacement.
+    """Draw up to `count` entries of the client's memory without replacement. None if there are none.
 
-    Return None if the memory is empty, or has one entry and the model has BatchNorm: one sample has no statistics.
+    If the model has BatchNorm, these are at least two, or None if the memory has one: one sample has no statistics.
     """
     assert client.memory is not None
-    available = min(count, len(client.memory))
-    if not available or (client.model.normalises and available == 1):
+    least = 2 if client.model.normalises else 1
+    if not count or len(client.memory) < least:
         return None
-    return client.memory.sample(count, client.generator(purpose))
+    return client.memory.sample(max(count, least), client.generator(purpose))
 
 
 def to_batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:
