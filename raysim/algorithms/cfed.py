@@ -33,7 +33,10 @@ class CFeD(Method):
     needs: ClassVar = frozenset({"server_boundaries", "barrier", "unlabelled", "one_head", "classes"})
 
     def learners(self, cohort: int) -> int:
-        """Return how many of a cohort learn. With 0 < review_share < 1 one does, and of two or more one reviews."""
+        """Return how many of a cohort learn.
+
+        With 0 < review_share < 1, at least one learns, and of two or more at least one reviews.
+        """
         learners = round((1 - self.review_share) * cohort)
         if 0 < self.review_share < 1:
             return min(max(learners, 1), max(cohort - 1, 1))
