@@ -273,7 +273,8 @@ class ServerSide(_Told):
         def update(self, server: Any, delta: Delta, reply: Any) -> Any:
             short = Delta(delta.parameters[CUT], delta.buffers)
             infinite = Delta(delta.parameters / 0, delta.buffers)
-            return self._say(server, "update", delta, none=None, shape=short, nan=infinite)
+            double = Delta(delta.parameters.double(), delta.buffers)
+            return self._say(server, "update", delta, none=None, shape=short, double=double, nan=infinite)
 
         def evaluated(self, server: Any) -> Any:
             short = Weights(server.parameters[CUT], server.buffers, server.integers)

@@ -1,7 +1,7 @@
 """Messages between the server and its clients: deltas, broadcasts, requests and terms."""
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal
 
 from torch import Tensor
@@ -34,7 +34,7 @@ class Broadcast:
     version: int
     """A number that changes with every new value."""
     value: Any
-    """Tensors, or objects with `nbytes`, in lists, tuples and dicts."""
+    """Tensors, or objects with `nbytes`, in lists, tuples, dicts and dataclasses."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class Request:
 
 
 def count_bytes(value: Any) -> int:
-    """Return the bytes of all tensors in a message, at any depth of lists, tuples and mappings."""
+    """Return the bytes of all tensors in a message, at any depth of lists, tuples, mappings and dataclasses."""
     if hasattr(value, "nbytes"):
         return int(value.nbytes)
-    if isinstance(value, Term):
-        return count_bytes(value.value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return sum(count_bytes(v) for v in vars(value).values())
     if isinstance(value, Mapping):
         return sum(count_bytes(v) for v in value.values())
     if isinstance(value, list | tuple):

@@ -53,12 +53,17 @@ class EarlyStopping(Callback):
     def on_start(self, run: RunView) -> None:
         """Forget an earlier run of the same object, and count the rounds before a resume."""
         self._so_far, self._best, self._worse = 0, None, 0
+        exhausted = False
         for earlier in run.earlier_rounds():
-            self._count(earlier)
+            exhausted = self._count(earlier)
+        self._stop_if(exhausted, run)  # the process ended after the last round, before the summary
 
     def on_round(self, run: RunView, done: RoundDone) -> None:
         """Count a round, and end the run if patience has run out."""
-        if self._count(line(done)) and self._best is not None:
+        self._stop_if(self._count(line(done)), run)
+
+    def _stop_if(self, exhausted: bool, run: RunView) -> None:
+        if exhausted and self._best is not None:
             best, when = self._best
             reason = f"{self.metric} has not been better than {best:.4g} of round {when}"
             run.stop(f"{reason} for {self._worse} {'evaluations' if self.metric == ACCURACY else 'rounds'}")

@@ -60,16 +60,22 @@ def _explain(root: type[BaseModel], values: Values, line: Mapping[str, Any]) -> 
 
 
 def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: type[BaseModel]) -> Mistake:
-    key, around = str(keys[-1]), _value_at(values, keys[:-1])
+    key, above = str(keys[-1]), keys[:-1]
     if "." in key:
         outer, inner = key.split(".", 1)
         return Mistake(keys, f"found a key with a dot, allowed in YAML: {outer}: {{{inner}: ...}}")
-    types = {name: field.annotation for name, field in block.model_fields.items()}
-    # a key that decides which of several blocks this is allows one name only
-    decides = [name for name, kind in types.items() if get_origin(kind) is Literal and len(get_args(kind)) == 1]
-    of = "".join(f" of {around.get(name)}" for name in decides) if isinstance(around, Mapping) else ""
-    meant = find_meant(root, values, keys, keys_in(block))
+    of = "".join(f" of {kind}" for _, kind in _kinds(block))
+    others = [one for one in _follow(root, above)[2] if key in keys_in(one)]
+    kinds = [(name, kind) for one in others for name, kind in _kinds(one)]
+    elsewhere = [f"{'.'.join(map(str, above))}={{{name}: {kind}, {key}: ...}}" for name, kind in kinds]
+    meant = elsewhere or find_meant(root, values, keys, keys_in(block))
     return Mistake(keys, describe_unknown("key", key, keys_in(block), of, meant=meant))
+
+
+def _kinds(block: type[BaseModel]) -> list[tuple[str, str]]:
+    """Return the key that selects a block among several, such as kind, with its value; none for other blocks."""
+    kinds = [(name, field.annotation) for name, field in block.model_fields.items()]
+    return [(name, *get_args(kind)) for name, kind in kinds if get_origin(kind) is Literal and len(get_args(kind)) == 1]
 
 
 def find_meant(root: type[BaseModel], values: Values, keys: Keys, beside: Iterable[str]) -> list[str]:

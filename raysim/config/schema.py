@@ -194,7 +194,7 @@ class Config(Block):
     """The network to train."""
     objective: Annotated[
         LearnedObjective,
-        Allowed("classification, regression, multi_label, next_token or your own as package.module:name"),
+        Allowed("classification, regression, multi_label, next_token, detection or your own as package.module:name"),
     ] = Field("classification", validate_default=True)
     """The loss, the prediction, and the metric of the tests."""
     training: Training

@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, doc
+from PIL import Image
 
-from raysim.config.error_text import shorten, show
-from raysim.data.dataset import Dataset, MissingData, Split, channels_first
+from raysim.config.error_text import nearest, shorten, show
+from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first
 from raysim.data.decoding import resize
+from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
 
 
@@ -25,24 +27,59 @@ def hugging_face(
     size: Annotated[int, Ge(1), doc("height and width that the images are made")] = 32,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
 ) -> Dataset:
-    """Images of a Hugging Face dataset, resized to `size` x `size` (the extra hugging_face)."""
+    """Images of a Hugging Face dataset, resized to `size` x `size` (the extra hugging_face).
+
+    Raises:
+        MissingData: the dataset cannot be read.
+        ConfigError: there is no such split or column, or it has no images, labels or client ids.
+    """
     datasets = import_extra("datasets", "hugging_face")
 
     where, cache = datasets.DownloadConfig(local_files_only=not download), root / "hugging_face"
 
-    def read(wanted: str, client: str | None) -> tuple[Split, Any]:
+    def load(key: str, wanted: str) -> Any:
         try:
-            rows = datasets.load_dataset(path, split=wanted, cache_dir=str(cache), download_config=where)
+            return datasets.load_dataset(path, split=wanted, cache_dir=str(cache), download_config=where)
         except OSError as error:  # also without a network
             problem = f"found {show(path)}, which is not in {cache} and cannot be read ({shorten(str(error))})"
             advice = "copy that folder from a machine with a network, or set dataset.path to a folder of the files"
             raise MissingData(f"dataset.path: {problem}; {advice}") from error
-        x = np.stack([np.asarray(resize(shown, size, grey)) for shown in rows[image]])
-        ids = None if client is None else np.array(rows[client])
-        return Split(channels_first(x), np.array(rows[label], dtype=np.int64), ids), rows.features[label]
+        except ValueError as error:  # as for a split that it does not have
+            raise ConfigError(f"dataset.{key}: found {show(wanted)} of {show(path)}: {shorten(str(error))}") from error
 
-    training, labels = read(train, client)
-    testing, _ = read(test, None)
-    names = tuple(labels.names) if hasattr(labels, "names") else None
-    classes = len(names) if names else 1 + int(max(training.y.max(), testing.y.max()))
-    return Dataset(training, testing, classes, names)
+    rows = {key: load(key, wanted) for key, wanted in (("train", train), ("test", test))}
+    y = {key: _labels(_column(of, "label", label), label) for key, of in rows.items()}
+    names: tuple[str, ...] | None = tuple(getattr(rows["train"].features[label], "names", ())) or None
+    if y["train"].dtype.kind == "U":  # texts are numbered in sorted order
+        names = tuple(np.unique(y["train"]).tolist())
+        if unknown := sorted({*y["test"].tolist()} - {*names}):
+            raise ConfigError(f"dataset.test: found the label {show(unknown[0])}, allowed: labels of dataset.train")
+        y = {key: np.searchsorted(names, labels) for key, labels in y.items()}
+    x = {key: _pixels(_column(of, "image", image), image, size, grey) for key, of in rows.items()}
+    ids = None if client is None else np.array(_column(rows["train"], "client", client))
+    classes = len(names) if names else 1 + int(max(labels.max() for labels in y.values()))
+    return Dataset(Split(x["train"], y["train"], ids), Split(x["test"], y["test"]), classes, names)
+
+
+def _column(rows: Any, key: str, name: str) -> list[Any]:
+    """Return the values of a column. Raises ConfigError if there is no such column; `key` is the config's."""
+    known = [*rows.features]
+    if name not in known:
+        raise ConfigError(f"dataset.{key}: found {show(name)}, allowed: one of {show(known)}{nearest(name, known)}")
+    return [*rows[name]]
+
+
+def _labels(values: list[Any], name: str) -> Array:
+    """Return labels as int64 [n] or texts [n]. Raises ConfigError for others."""
+    labels = np.array(values)
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU":
+        raise ConfigError(f"dataset.label: found {show(name)} with {show(values[:1])}, allowed: whole numbers or texts")
+    return labels if labels.dtype.kind == "U" else labels.astype(np.int64)
+
+
+def _pixels(values: list[Any], name: str, size: int, grey: bool) -> Array:
+    """Return images as uint8 [n, 1 or 3, size, size]. Raises ConfigError if the column has none."""
+    for shown in values:
+        if not isinstance(shown, Image.Image):
+            raise ConfigError(f"dataset.image: found {show(name)} with {type(shown).__name__}, allowed: images")
+    return channels_first(np.stack([np.asarray(resize(shown, size, grey)) for shown in values]))

@@ -93,7 +93,7 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
             kinds = ", ".join(type(array).__name__ for array in arrays or (split,))
             raise ConfigError(f"dataset {name}, {part} split: found {kinds}; use Split(x, y) of numpy arrays")
     if not isinstance(dataset.classes, int) or dataset.classes < 1:
-        raise ConfigError(f"dataset {name}: classes is {dataset.classes!r}; it must be a whole number, at least 1")
+        raise ConfigError(f"dataset {name}: classes is {dataset.classes!r}; it must be an int, at least 1")
     require_memory(dataset.classes * CLASS_BYTES, f"dataset {name}", f"{dataset.classes} classes")
     if dataset.names is not None and len(dataset.names) != dataset.classes:
         raise ConfigError(f"dataset {name}: {len(dataset.names)} names for {dataset.classes} classes; name each once")

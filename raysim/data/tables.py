@@ -273,9 +273,10 @@ def _scale(values: Array, train: Rows, groups: Array | None, scales: bool, name:
 
 
 def _scale_like(values: Array, known: Array, scales: bool) -> Array:
-    mean, deviation = known.mean(), known.std()
+    constant = known.min() == known.max()  # of which rounding makes a small deviation
+    mean, deviation = (known[0], 1.0) if constant else (known.mean(), known.std())
     filled: Array = np.where(np.isfinite(values), values, mean)
-    return (filled - mean) / (deviation if deviation > 0 else 1.0) if scales else filled
+    return (filled - mean) / deviation if scales else filled
 
 
 def _number_categories(texts: Array, train: Rows) -> tuple[Array, int]:

@@ -152,7 +152,7 @@ def normalization(value: Literal["none", "standard"] | ChannelStatistics, datase
 
 
 def _moments(values: Array) -> tuple[float, float]:
-    """Return mean and population standard deviation in float64. A standard deviation of 0 becomes 1.
+    """Return mean and population standard deviation in float64. The standard deviation of equal values becomes 1.
 
     uint8 values are scaled to 0..1. They are counted first, so that the order of summing does not matter.
     """
@@ -162,4 +162,4 @@ def _moments(values: Array) -> tuple[float, float]:
         std = float(np.sqrt((counts * (levels - mean) ** 2).sum() / counts.sum()))
     else:
         mean, std = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
-    return mean, std if std > 0 else 1.0
+    return mean, std if values.min() < values.max() else 1.0  # rounding makes a small deviation of equal values

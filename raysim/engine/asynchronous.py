@@ -64,6 +64,7 @@ class AsynchronousUpdates(Stateful):
             self._send(dispatch, message, sent)
         for dispatch in update.discarded:
             exchange.receive(self._tickets.pop(dispatch.number))
+            del self._sent[dispatch.number]
         reply = Reply(len(update.arrivals))
         for dispatch in update.arrivals:
             reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).rekey_records(dispatch.number))
@@ -73,10 +74,15 @@ class AsynchronousUpdates(Stateful):
         if update.arrivals:
             exchange.update_model(reply, self._mix(update, reply.delta(server.parameters.dtype)))
         for dispatch in update.arrivals:
-            self._sent.pop(dispatch.number, None)
+            del self._sent[dispatch.number]
         self._cohorts.pop(update.number, None)
         exchange.traffic.take_by_client()
         return self._outcome(update, reply.means())
+
+    def end_task(self) -> float:
+        """Carry out the plans at a task's end. They take no virtual time, as clients train meanwhile."""
+        self._exchange.drive_plans("end_task", self._server.present)
+        return 0.0
 
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.
@@ -181,9 +187,11 @@ class AsynchronousUpdates(Stateful):
     def _outcome(self, update: Update, means: dict[str, float]) -> RoundOutcome:
         began, self._time = self._time, update.time
         self._away = [d for d in [*self._away, *update.dispatched] if d.back > began]
-        busy = fsum(min(d.back, update.time) - max(d.sent, began) for d in self._away if d.sent < update.time)
+        active = [dispatch for dispatch in self._away if dispatch.sent < update.time]
+        busy = fsum(min(dispatch.back, update.time) - max(dispatch.sent, began) for dispatch in active)
         seconds = update.time - began
-        slots = min(self._schedule.concurrency, len(self._server.present))
+        clients = {*self._server.present, *(dispatch.client for dispatch in active)}  # also those that left meanwhile
+        slots = min(self._schedule.concurrency, len(clients))
         return RoundOutcome(
             cohort=[dispatch.client for dispatch in update.arrivals],
             staleness=[dispatch.staleness for dispatch in update.arrivals],

@@ -53,13 +53,13 @@ def describe(value: object) -> str:
 
 
 def check_delta(half: Half, hook: str, result: object, like: Delta) -> Delta:
-    """Check that a hook returned a Delta with the shapes of `like`, and return it."""
+    """Check that a hook returned a Delta with the shapes and dtypes of `like`, and return it."""
     allowed = f"Delta({describe(like.parameters)}, {describe(like.buffers)})"
     if not isinstance(result, Delta):
         raise wrong_result(half, hook, result, allowed)
     parts = (result.parameters, result.buffers)
     if not all(
-        isinstance(part, Tensor) and part.shape == expected.shape and part.is_floating_point()
+        isinstance(part, Tensor) and (part.shape, part.dtype) == (expected.shape, expected.dtype)
         for part, expected in zip(parts, (like.parameters, like.buffers), strict=True)
     ):
         raise wrong_result(half, hook, f"Delta{describe(parts)}", allowed)

@@ -179,10 +179,9 @@ class Simulation(Stateful):
         server.begin_round()
         with locate_errors(f"server, round {server.round}"):
             outcome = self.schedule.update()
-            if self._ends_row():
-                self.exchange.drive_plans("end_task", server.present)
+            ending = self.schedule.end_task() if self._ends_row() else 0.0
         dispatches = self._in_time(outcome.dispatches)
-        self.virtual_time += outcome.seconds
+        self.virtual_time += outcome.seconds + ending
         loss = outcome.means.pop("loss", None)
         return RoundDone(
             round=server.round,

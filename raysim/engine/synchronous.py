@@ -53,12 +53,19 @@ class SynchronousRounds(Stateful):
         exchange.drive_plans("conclude", server.cohort)
         return self._outcome(chosen, reply.means())
 
+    def end_task(self) -> float:
+        """Carry out the plans at a task's end. Return the virtual seconds of the slowest client's transfers."""
+        self._exchange.drive_plans("end_task", self._server.present)
+        nbytes = self._exchange.traffic.take_by_client()
+        return max(map(self._clock.travel, nbytes.values()), default=0.0)
+
     def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
         """Return the outcome. The server waits for a dropped client as long as its training would have taken."""
         server, clock = self._server, self._clock
         nbytes = self._exchange.traffic.take_by_client()
         away = {k: clock.training(k, server.size(k)) + clock.travel(nbytes.get(k, 0)) for k in chosen}
-        seconds = max(away.values(), default=0.0)
+        asked = [clock.travel(nbytes[k]) for k in nbytes if k not in away]  # plans may request from all clients
+        seconds = max([*away.values(), *asked], default=0.0)
         busy = sum(away[k] for k in server.cohort)
         return RoundOutcome(
             cohort=server.cohort,

@@ -83,7 +83,8 @@ def evaluate(
         federation = replace(federation, protocols=tuple(name for name in federation.protocols if name != SEEN))
         federation = _as_trained(federation, config, run_config)
         model = check_model(config, federation.shape, federation.classes, federation.vocabulary, new_head=False)
-        chunks = chunks_for(model, federation)
+        so_far = run_config.scenario.tasks  # whatever the tasks of this evaluation are
+        chunks = [replace(chunk, so_far=so_far) for chunk in chunks_for(model, federation)]
         module = model.module.to(device)
         source, top_k = federation.source("test", device), config.evaluation.top_k
         scores = score(module, model.dtype, source, federation, chunks, top_k)
@@ -198,11 +199,23 @@ def _as_trained(federation: Federation, config: Config, run_config: Config) -> F
 
 
 def _check_held_out(run_config: Config, changed: Config) -> None:
-    """Refuse to validate on training samples: only the samples that the run held out are safe.
+    """Refuse to test or validate on training samples: only the samples that the run held out are safe.
 
     Raises:
         ConfigError: the run held out no samples, or other samples than requested.
     """
+    dataset, trained_on = changed.dataset.keys(), run_config.dataset.keys()
+    path = dataset.get("path")
+    if path is not None and (changed.dataset.name, path) == (run_config.dataset.name, trained_on.get("path")):
+        drawn = ("test", "test_fraction", "seed") if dataset.get("test") is None else ()  # from the training file
+        others = [key for key in drawn if dataset.get(key) != trained_on.get(key)]
+        if others:
+            raise ConfigError(
+                f"dataset.{others[0]}: found {show(dataset.get(others[0]))}, which draws tests among the samples that "
+                f"the run may have been trained on, allowed: {show(trained_on.get(others[0]))}, as in the run"
+            )
+        if dataset.get("test") == path:
+            raise ConfigError("dataset.test: found the file that the run was trained on, allowed: another file")
     if changed.evaluation.split == "validation" and _held_out(run_config) != _held_out(changed):
         raise ConfigError(
             "evaluation.split: found validation, of samples that the run may have been trained on, allowed: test, or "

@@ -2,7 +2,8 @@
 
 A pass in chunks of a fixed size computes them, each chunk on one thread. So the bits depend neither on the number of
 threads nor on the run's hosts. A file's name is a hash of all that its content follows from. These are the samples,
-their normalization, the frozen weights, the architecture and the kind of machine. Runs share files.
+their normalization, the frozen weights, the architecture, a custom model's code and the kind of machine. Runs share
+files.
 """
 
 import json
@@ -29,6 +30,7 @@ from raysim.models.adapters import find_adapters
 from raysim.models.building import build_model
 from raysim.models.stages import StagedNetwork, tensors_of
 from raysim.system.capacity import this_machine
+from raysim.system.custom_code import digest_own_code
 from raysim.system.device import choose_device, describe_machine, set_torch
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import torch_untouched
@@ -175,7 +177,7 @@ class FeaturePass:
         adapters = model.adapters if any(True for part in inside for _ in find_adapters(part)) else None
         network = [model.name, to_plain(model.keys()), to_plain(adapters), module.begin, module.feature_shape]
         samples = [to_plain(self._federation.normalization), self._federation.shape, CHUNK]
-        known = json.dumps([*network, *samples, describe_machine(self._device), VERSION])
+        known = json.dumps([*network, *samples, describe_machine(self._device), VERSION, digest_own_code([model.name])])
         common = blake2b(known.encode(), digest_size=16)
         for stage in stages:
             for tensor in tensors_of(stage):

@@ -197,6 +197,8 @@ def _protocols(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> tuple
     by_domain = config.scenario.by_domain
     if isinstance(config.scenario, OwnScenario):
         by_domain = all(len(task.classes) == dataset.classes for task in tasks)
+        if by_domain and len(tasks) > 1 and config.training.logits == "task":
+            raise ConfigError("training.logits: found task, but every task has all classes, allowed: all")
     if config.heads > 1:
         return ("task_il",)
     if by_domain:

@@ -100,7 +100,8 @@ def _find_facts(values: Mapping[str, Any], held: Mapping[str, Any]) -> RunFacts:
     tasks, clients = int(scenario["tasks"]), int(values["clients"]["count"])
     if not (1 <= tasks <= MOST_TASKS and 1 <= clients <= MOST_CLIENTS):
         raise ValueError("found no run's tasks and clients")
-    windows = isinstance(scenario.get("boundaries"), dict) and "asynchronous" in scenario["boundaries"]
+    boundaries = scenario.get("boundaries")
+    windows = isinstance(boundaries, dict) and boundaries.get("asynchronous") is not None  # jittered ones have null
     ends = [int(end) for end in held.get("rows", ())] or None
     per_task = training.get("rounds_per_task")
     if ends is None and not windows and per_task is not None:

@@ -25,12 +25,14 @@ from raysim.records.figures import timeline_image
 from raysim.records.notes import Note
 from raysim.records.result import Result, write_result
 from raysim.records.run_directory import (
+    ROUNDS,
     Interruptions,
     RunFiles,
     check_growing,
     count_lost,
     cut_back,
     find_interruption,
+    load_recorded_rounds,
     sha256,
 )
 from raysim.records.totals import Totals
@@ -70,7 +72,6 @@ class Recorder:
         self.footprint = footprint
         self._interrupted = False
         self._stop_at: tuple[str, int] | None = None
-        self._last: RoundDone | None = None
         self._facts: dict[str, Any] = {"seconds_starting": 0.0, "actors": 0, "model_sha256": None, "per_client": None}
         self._facts["test_samples"] = [len(task.test) for task in federation.tasks]
         counted = federation.objective.counts and config.evaluation.model == "global"
@@ -130,7 +131,6 @@ class Recorder:
                 if event.evaluation is not None:
                     self._totals.begin(event.evaluation)
             case RoundDone():
-                self._last = event
                 self._totals.add(event)
                 self._files.write_round(event, self._totals)
             case Checkpoint():
@@ -142,8 +142,8 @@ class Recorder:
             case Finished():
                 self.footprint.add(event.peaks)
                 self._interrupted = event.interrupted
-                if self.stopped_by is not None and self._last is not None and not self._last.task_done:
-                    self._totals.add_row(self._last)  # of the task that it was stopped in
+                if self.stopped_by is not None:
+                    self._totals.end_row()  # of the task that it was stopped in
                 self._facts |= {"model_sha256": sha256(event.state), "per_client": event.per_client}
                 self._files.write_model(event.state)
 
@@ -214,6 +214,7 @@ class Recorder:
         start = Recorded({}, Totals([0] * self.config.clients.count))
         recorded = start if self.saved is None else self.saved.recorded
         check_growing(self.directory, recorded.files)
+        load_recorded_rounds(self.directory, recorded.files.get(ROUNDS, 0))  # refuse a damaged file before any change
         lost = count_lost(self.directory, recorded.files)
         if lost_by is not None or lost:  # a second Ctrl-C or a SIGTERM ends a run in the middle of a round
             back_to = self.saved.round if self.saved else 0

@@ -148,13 +148,19 @@ class Interruptions:
 
 
 def find_interruption(directory: Path) -> str | None:
-    """Return how the run in a directory broke off; None if there is no run or it was stopped between two rounds."""
+    """Return how the run in a directory broke off; None if there is no run or it was stopped between two rounds.
+
+    Raises:
+        ConfigError: the run is done, since another process ended it after this command had looked.
+    """
     if not (directory / ROUNDS).exists():
         return None
     try:
         status = dict(json.loads((directory / "summary.json").read_text(encoding="utf-8")))["status"]
     except RUBBISH:  # there is none, as the process was killed
         return "the process ended in the middle of the run"
+    if status == "done":
+        raise ConfigError(f"--out {directory}: another run has just been done there, allowed: a new or empty directory")
     return None if status == "interrupted" else f"the run {status}"
 
 
@@ -183,13 +189,17 @@ def count_lost(directory: Path, files: Mapping[str, int]) -> int:
     return rounds.read_bytes()[files.get(ROUNDS, 0) :].count(b"\n") if rounds.exists() else 0
 
 
-def load_recorded_rounds(directory: Path) -> list[dict[str, Any]]:
-    """Return the lines of rounds.jsonl, each of which is whole. Raises RunError if they are not what raysim wrote."""
+def load_recorded_rounds(directory: Path, size: int | None = None) -> list[dict[str, Any]]:
+    """Return the lines in the first `size` bytes of rounds.jsonl, or all lines, each of which is whole.
+
+    Raises:
+        RunError: they are not what raysim wrote.
+    """
     path = directory / ROUNDS
     if not path.exists():
         return []
     try:
-        return [dict(json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
+        return [dict(json.loads(text)) for text in path.read_bytes()[:size].decode().splitlines()]
     except RUBBISH as error:
         allowed = "allowed: the run's own file, or the run again in another directory"
         raise RunError(f"{path}: found no rounds ({type(error).__name__}: {error}), {allowed}") from None

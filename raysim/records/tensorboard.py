@@ -18,6 +18,7 @@ from raysim.records.notes import Note
 from raysim.records.totals import Totals
 
 BOARD = "events.out.*"
+LAST_STEP = 2**63 - 1  # of an event
 
 
 class Board:
@@ -123,7 +124,8 @@ class Board:
             if self._samples is not None:
                 seen = metrics.accuracy_over_samples(accuracy, self._samples, event.so_far)
                 numbers[f"average/{tag}/{self._called}_seen"] = seen
-            self._file.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, round(1000 * event.virtual_time))
+            milliseconds = min(round(1000 * event.virtual_time), LAST_STEP)
+            self._file.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, milliseconds)
             if event.spread is not None:
                 spread = event.spread[protocol]
                 for figure, row in (("worst", spread["worst"]), ("std", spread["std"])):

@@ -10,7 +10,7 @@ from raysim.evaluation import metrics
 from raysim.objectives import Metric
 
 # which become seconds_per_round and evaluation
-OF_ROUNDS_AND_TASKS = ("round_seconds", "untrained", "matrices", "spreads")
+OF_ROUNDS_AND_TASKS = ("round_seconds", "untrained", "matrices", "spreads", "unfinished")
 
 
 @dataclass
@@ -18,7 +18,8 @@ class Totals:
     """The figures so far, all plain numbers and lists, so that JSON keeps them exactly.
 
     `matrices` are the accuracy matrices by protocol, and `spreads` matrices of the clients' worst and std. `untrained`
-    has the accuracies before the first round. `participation` counts each client's updates.
+    has the accuracies before the first round. `unfinished` has the last round's evaluation and spread, if they are no
+    row of the matrices. `participation` counts each client's updates.
     """
 
     participation: list[int]
@@ -32,6 +33,7 @@ class Totals:
     untrained: dict[str, list[float]] = field(default_factory=dict)
     matrices: dict[str, list[list[float]]] = field(default_factory=dict)
     spreads: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)
+    unfinished: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, untrained: Accuracies) -> None:
         """Store the untrained model's accuracies by protocol."""
@@ -49,15 +51,17 @@ class Totals:
         self.bytes_down += event.bytes_down
         self.steps += event.steps
         self.round_seconds.append(event.seconds)
+        self.unfinished = {"evaluation": event.evaluation, "spread": event.spread}
         if event.task_done:
-            self.add_row(event)
+            self.end_row()
 
-    def add_row(self, event: RoundDone) -> None:
-        """Take a round's accuracies, if it has been evaluated, as the matrices' next row."""
-        for protocol, row in (event.evaluation or {}).items():
+    def end_row(self) -> None:
+        """Take the last round's accuracies, if it has been evaluated, as the matrices' next row."""
+        unfinished, self.unfinished = self.unfinished, {}
+        for protocol, row in (unfinished.get("evaluation") or {}).items():
             if protocol in self.matrices:  # an older version of raysim may have begun the run without this protocol
                 self.matrices[protocol].append(list(row))
-        for protocol, spread in (event.spread or {}).items() if event.evaluation is not None else ():
+        for protocol, spread in (unfinished.get("spread") or {}).items():
             of_protocol = self.spreads.setdefault(protocol, {"worst": [], "std": []})
             of_protocol["worst"].append(list(spread["worst"]))
             of_protocol["std"].append(list(spread["std"]))

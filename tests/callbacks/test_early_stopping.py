@@ -124,6 +124,16 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(tmp_path: Path) -> Non
     assert (result.rounds, result.stopped_by) == (4, "early_stopping")
 
 
+def test_a_run_that_was_killed_after_its_last_round_trains_no_further(tmp_path: Path) -> None:
+    stopping = {"callbacks": {"early_stopping": {"patience": 3}}}
+    whole = raysim.run(CONFIG, stopping, tmp_path / "run", True)
+    for name in ("summary.json", "model.pt"):
+        (tmp_path / "run" / name).unlink()
+    result = raysim.run(None, out=tmp_path / "run", local=True, resume=True)
+    assert (result.rounds, result.stopped_by, result.evaluation) == (4, "early_stopping", whole.evaluation)
+    assert result.model_sha256 == whole.model_sha256
+
+
 REFUSED = {
     "another protocol": (
         {"early_stopping.protocol": "class_il"},

@@ -52,8 +52,7 @@ IN_THE_FILE = [
     ("  kind: domain_incremental\n", "", ("run.yaml:3: scenario.kind: this key is required and missing, allowed: "
      f"{SCENARIOS}")),
     ("tasks: 3", "tasks: 3\n  class_order: seeded", ("run.yaml:6: scenario.class_order: unknown key 'class_order' of "
-     "domain_incremental; did you mean 'order'? allowed: kind, tasks, order, online, blur, boundaries, "
-     "shift")),
+     "domain_incremental; did you mean 'scenario={kind: class_incremental, class_order: ...}'?")),
     ("tasks: 3", "tasks: 3\n  tasks: 4", "run.yaml:6: the key 'tasks' is given twice, first in line 5"),
     ("tasks: 3", "tasks: 0\n  shift: rotaton", ("run.yaml:5: scenario.tasks: found 0, allowed: a whole number >= 1 "
      "and <= 1000 (and 1 more)")),
@@ -254,6 +253,10 @@ ON_THE_COMMAND_LINE = [
     (["schedule={kind: asynchronous, bufer_size: 2}"], ("schedule={kind: asynchronous, bufer_size: 2}: "
      "schedule.bufer_size: unknown key 'bufer_size' of asynchronous; did you mean 'buffer_size'? allowed: kind, "
      "speeds, bandwidth, concurrency, buffer_size, mixing, rate, staleness, max_staleness")),
+    (["schedule.buffer_size=3"], ("schedule.buffer_size=3: unknown key 'buffer_size' of synchronous; did you mean "
+     "'schedule={kind: asynchronous, buffer_size: ...}'?")),
+    (["schedule.speeds.sigma=2"], ("schedule.speeds.sigma=2: unknown key 'sigma' of constant; did you mean "
+     "'schedule.speeds={kind: log_normal, sigma: ...}'?")),
     (["schedule={kind: asynchronous}", "participation.fraction=0.5"], ("participation.fraction=0.5: participation: "
      "found a choice of clients per round, allowed: none under schedule.kind=asynchronous; use concurrency")),
     (["schedule={kind: asynchronous, mixing: models}"], ("schedule={kind: asynchronous, mixing: models}: "

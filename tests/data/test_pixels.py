@@ -35,6 +35,16 @@ def maps_of(dataset: Dataset) -> list:
     return [turned, *shifts]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_a_channel_of_one_value_has_the_deviation_1(dtype):
+    """Rounding gives 25 equal pixels of 15/255 or 0.1 a deviation of about 1e-17, by which no value may be divided."""
+    x = np.full((1, 1, 5, 5), 15 if dtype == np.uint8 else 0.1, dtype)
+    split = Split(x, np.array([0]))
+    found = normalization("standard", Dataset(split, split, classes=1))
+    assert found is not None
+    assert found.std == (1.0,)
+
+
 @pytest.mark.parametrize("name", ["colours", "features"])
 @pytest.mark.parametrize("normalize", ["none", "standard"])
 def test_fetch_is_the_slow_way_for_one_task_and_for_mixed_ones(name, normalize, request):

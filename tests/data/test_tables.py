@@ -75,6 +75,15 @@ def test_by_client_each_is_standardized_by_its_own_rows(read: Read) -> None:
     np.testing.assert_allclose(dataset.test.x[2, 1], 0)
 
 
+def test_a_constant_column_becomes_0_whatever_rounding_does(read: Read) -> None:
+    """NumPy's deviation of 0.1, 0.1, 0.1 is 1.4e-17. It counts as 1, so a test row with 1.1 has 1."""
+    assert np.full(3, 0.1).std() > 0
+    lines = [f"2024-01-0{n},a,0.1,red,10,cat" for n in (1, 2, 3)]
+    dataset = read([*lines[:2], lines[2].replace("cat", "dog")], ["2024-01-01,a,1.1,red,10,dog"])
+    assert dataset.train.x[:, 0].tolist() == [0, 0, 0]
+    np.testing.assert_allclose(dataset.test.x[:, 0], [1])
+
+
 def test_without_standardizing_numbers_stay(read: Read) -> None:
     dataset = read(standardize="none")
     assert dataset.train.x[:, :2].tolist() == [[1, 10], [5, 30], [3, 20]]

@@ -150,6 +150,19 @@ def test_bandwidth_counts_what_was_sent_and_received(tiny, simulate):
     assert [r.virtual_time for r in run.rounds] == pytest.approx([2.012, 4.024, 6.036, 8.048])
 
 
+def test_requests_at_a_tasks_end_take_virtual_time(tiny, simulate):
+    """Every client sends and receives a third of all bytes, at 236 a second, and trains 12 samples of 1 ms in a round.
+
+    So the time is the bytes' third over 236, and 12 ms for each of 4 rounds. EWC's requests are at both tasks' ends.
+    """
+    run = simulate(tiny(methods={"ewc": {}}, schedule={"kind": "synchronous", "bandwidth": 236}))
+    nbytes = [r.bytes_up + r.bytes_down for r in run.rounds]
+    assert nbytes[1] > nbytes[0]
+    assert [r.virtual_time for r in run.rounds] == pytest.approx(
+        [0.012 * n + sum(nbytes[:n]) / 3 / 236 for n in range(1, 5)]
+    )
+
+
 def test_who_drops_out_is_sent_the_model_and_does_not_train(tiny, simulate, log):
     config = tiny(clients__dropout=0.5, training__rounds_per_task=8, methods={"probes:Observer": {}})
     run = simulate(config)
@@ -162,6 +175,22 @@ def test_who_drops_out_is_sent_the_model_and_does_not_train(tiny, simulate, log)
     first = run.rounds[0]
     assert first.bytes_down == 3 * 236
     assert run.simulation.server.version == sum(size > 0 for size in sizes)
+
+
+def test_of_a_discarded_update_nothing_is_kept(tiny, simulate):
+    schedule = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 1, "mixing": "models", "max_staleness": 0}
+    run = simulate(tiny(schedule=schedule, training__rounds_per_task=8)).simulation.schedule
+    assert any(update.discarded for update in run._timetable)
+    assert run._sent.keys() == run._tickets.keys()
+
+
+def test_clients_that_leave_while_they_train_are_not_idle(tiny, simulate):
+    """All three train, two leave at once, and an update needs one: until it, as many trained as there were."""
+    schedule = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 1, "speeds": {"kind": "log_normal"}}
+    leave = [{"round": 2, "clients": [0, 1]}]
+    run = simulate(tiny(schedule=schedule, clients__leave=leave, training__rounds_per_task=4))
+    assert all(0 <= r.idle_share <= 1 for r in run.rounds)
+    assert run.rounds[1].idle_share == pytest.approx(0)
 
 
 def test_a_drop_out_changes_no_other_draw(tiny, simulate):

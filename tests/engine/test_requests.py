@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from raysim.api import Broadcast, ClientHalf, Method, Request, RunError, ServerHalf, Term
+from raysim.api.messages import count_bytes
 from raysim.engine.events import Checkpoint
 from raysim.system.state import decode
 
@@ -17,6 +18,19 @@ TO = {
     "twice": lambda ids: [*ids, *ids],
     "floats": lambda ids: [float(i) for i in ids],
 }
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of a dataclass: 3 float32 and, in a dict, 2 int64."""
+
+    mean: torch.Tensor
+    more: dict[str, torch.Tensor]
+
+
+def test_tensors_in_a_dataclass_count_as_bytes():
+    message = Message(torch.zeros(3), {"counts": torch.zeros(2, dtype=torch.int64)})
+    assert count_bytes({"it": [message]}) == 3 * 4 + 2 * 8
 
 
 @dataclass(frozen=True, kw_only=True)

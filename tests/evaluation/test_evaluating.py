@@ -12,6 +12,7 @@ import torch
 
 import raysim
 from raysim.cli import main
+from raysim.evaluation import scoring
 from raysim.system.errors import ConfigError
 
 CLASSES = {"kind": "class_incremental", "tasks": 2}
@@ -112,6 +113,47 @@ def test_another_table_is_refused_and_other_tests_are_not(tiny: Any, tmp_path: P
         "dataset: found another path, with which numbers, "
     )
     assert raysim.evaluate(run.directory, ["dataset.test=more.csv"]).samples == [30]
+
+
+def test_tests_among_training_samples_are_refused(tiny: Any, tmp_path: Path) -> None:
+    """Another part for testing is drawn from the samples that the run was trained on, as are those of its file."""
+    for name in ("one", "two"):
+        rows = [f"{n},{n % 2}" for n in range(30)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["size,target", *rows]) + "\n")
+    keys = {"name": "csv", "path": "one.csv", "target": "target", "root": str(tmp_path)}
+    given = {"scenario": {"kind": "class_incremental", "tasks": 1}, "logging__tensorboard": False}
+    drawn = raysim.run(tiny(dataset=keys, **given), out=tmp_path / "drawn", local=True).directory
+    apart = raysim.run(tiny(dataset={**keys, "test": "two.csv"}, **given), out=tmp_path / "apart", local=True).directory
+    among = ", which draws tests among the samples that the run may have been trained on, allowed: "
+    for directory, override, found in (
+        (drawn, "dataset.seed=1", f"dataset.seed: found 1{among}0, as in the run"),
+        (drawn, "dataset.test_fraction=0.4", f"dataset.test_fraction: found 0.4{among}0.2, as in the run"),
+        (apart, "dataset.test=null", f"dataset.test: found null{among}'two.csv', as in the run"),
+        (drawn, "dataset.test=one.csv", "dataset.test: found the file that the run was trained on, allowed: another"),
+    ):
+        assert refusal(directory, override).startswith(found)
+    assert raysim.evaluate(drawn, ["dataset.test=two.csv"]).samples == [30]
+
+
+def test_prompts_are_those_of_the_runs_tasks(tiny: Any, tmp_path: Path) -> None:
+    """CODA-Prompt's pool has two components for each of two tasks. All four are used, whatever tasks the tests have.
+
+    Without a mask of the task, the accuracy over all samples does not depend on how they are divided: 20 tests of two
+    tasks of ten.
+    """
+    dataset = {"name": "synthetic", "classes": 4, "shape": [1, 6, 6], "train": 36, "test": 20}
+    prompts = {"kind": "coda", "blocks": [0], "pool": 4, "per_task": 2, "length": 2}
+    model = {"name": "vit", "width": 8, "depth": 1, "heads": 1, "patch": 3, "input_size": None, "prompts": prompts}
+    rate = {"training__optimizer": {"name": "adam", "lr": 0.05}, "methods": {"fed_coda_prompt": {}}}
+    run = raysim.run(tiny(dataset=dataset, model=model, scenario=CLASSES, **rate), out=tmp_path / "run", local=True)
+    used: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "tell_task", lambda module, task, so_far: used.append(so_far))
+        raysim.evaluate(run.directory)
+        raysim.evaluate(run.directory, ["scenario={kind: class_incremental, tasks: 1}"])
+    assert {*used} == {2}
+    whole = raysim.evaluate(run.directory, ["scenario={kind: class_incremental, tasks: 1}"]).evaluation["class_il"]
+    assert whole["average_accuracy"] == pytest.approx(run.evaluation["class_il"]["average_accuracy"])
 
 
 def test_it_leaves_torch_and_the_directory_as_they_were(done: Any) -> None:

@@ -1,6 +1,8 @@
 """Features in place of samples: runs with them and without, their files, and what needs the samples."""
 
+import importlib
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +116,26 @@ def test_a_file_is_computed_once_and_named_by_what_it_depends_on(folder: Path, m
         files = {*folder.iterdir()}
     features_of(made(dataset__train=SAMPLES + 1))  # the tests are others, too: they are drawn after
     assert len(files) == 8
+
+
+def test_a_custom_model_with_other_code_has_other_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer without weights is replaced: ReLU has no negative features, and Tanh has."""
+    source = """
+from torch import nn
+
+def net(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, classes))
+"""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = []
+    for code in (source, source.replace("ReLU", "Tanh")):
+        (tmp_path / "features_net.py").write_text(code)
+        sys.modules.pop("features_net", None)
+        importlib.invalidate_caches()
+        config = made(model={"name": "features_net:net", "freeze": ["1.*"], "cache": True})
+        found.append(min(part.min() for part in features_of(config)))
+    assert found[0] >= 0 > found[1]
 
 
 def test_a_pass_that_is_cut_off_leaves_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

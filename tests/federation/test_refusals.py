@@ -3,10 +3,17 @@
 import numpy as np
 import pytest
 
+from raysim.data.scenario import Task
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
 LABELS = np.arange(24) % 4
+
+
+def halves(dataset, tasks, generator, *, classes=4):
+    """Tasks with all classes, or with fewer."""
+    rows = np.arange(20)
+    return [Task(f"part {number}", tuple(range(classes)), None, rows, rows) for number in range(tasks)]
 
 
 @pytest.mark.parametrize(
@@ -50,3 +57,13 @@ def test_a_partition_that_one_task_cannot_have_names_the_task(tiny):
     )
     streams = build_federation(tiny(**keys, partition={**partition, "per": "run"})).streams
     assert all(len(stream) >= 5 for stream in streams)
+
+
+def test_heads_per_task_are_refused_where_a_custom_scenario_has_all_classes_in_all_tasks(tiny):
+    """Its tasks are unknown when the model is built, and without heads or a mask the key would change nothing."""
+    custom = {"kind": "test_refusals:halves", "tasks": 2}
+    with pytest.raises(ConfigError) as error:
+        build_federation(tiny(scenario=custom, training__logits="task"))
+    assert str(error.value) == "training.logits: found task, but every task has all classes, allowed: all"
+    assert build_federation(tiny(scenario=custom)).protocols == ("domain_il",)
+    assert build_federation(tiny(scenario={**custom, "tasks": 1}, training__logits="task")).protocols == ("domain_il",)

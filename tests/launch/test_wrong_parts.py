@@ -180,6 +180,7 @@ SERVER: list[Case] = [
     ),
     ("update none", "returned NoneType, allowed: Delta(float32 [610], float32 [0])", "server, round 3"),
     ("update shape", "returned Delta(float32 [609], float32 [0]), allowed: Delta(float32 [610]", "server, round 3"),
+    ("update double", "returned Delta(float64 [610], float32 [0]), allowed: Delta(float32 [610]", "server, round 3"),
     ("update nan", "found nan in the parameters of its new model, first in the delta from ServerSide.Server.", ""),
     ("evaluated type", "returned float32 [610], allowed: Weights(float32 [610], float32 [0]", "round 3"),
     ("evaluated shape", "returned Weights, allowed: Weights(float32 [610], float32 [0]", "round 3"),

@@ -65,6 +65,17 @@ def test_evaluations_between_two_rows_are_the_next_row_so_far(two_tasks: Path) -
     assert held[-1][1] > 0
 
 
+def test_jittered_boundaries_leave_rows_and_forgetting(tmp_path: Path) -> None:
+    """Clients receive the same tasks at about the same time, so task 1 is rated after the second task, too."""
+    jittered = {"scenario.boundaries": {"jittered": {"rounds": 1}}}
+    summary = raysim.run(TWO_TASKS, jittered, out=tmp_path / "run", local=True)
+    forgotten = summary.evaluation["class_il"]["forgetting"]
+    run = follow(tmp_path / "run")
+    assert forgotten is not None
+    assert run.feeds["evaluations"].items[-1][3]["class_il"][1] == forgotten
+    assert [row[0] for row in run.feeds["rows"].items] == [4, 8]
+
+
 def test_trips_have_the_task_that_the_client_is_at(apart: Path) -> None:
     """By clients.json, in the round in which it was sent the model; discarded updates are told from used ones."""
     changes = json.loads((apart / "clients.json").read_text())["at_tasks"]

@@ -6,7 +6,9 @@ import pytest
 
 import raysim
 from raysim.engine.events import RoundDone
+from raysim.engine.simulation import load_parts
 from raysim.launch.display import RunDisplay
+from raysim.system.errors import ConfigError, RunError
 
 
 class Leave(RunDisplay):
@@ -32,3 +34,34 @@ def test_rounds_lost_by_leaving_at_once_are_counted(tiny, tmp_path):
     assert (result.recoveries, result.rounds_recomputed) == (1, 1)
     (noted,) = (out / "checkpoints" / "losses.jsonl").read_text().splitlines()
     assert json.loads(noted)["why"] == "the run was interrupted before a checkpoint"
+
+
+@pytest.mark.parametrize("tensorboard", [False, True])
+def test_a_damaged_line_before_the_checkpoint_is_refused_and_nothing_changes(tiny, tmp_path, tensorboard):
+    """6 rounds, a checkpoint every 2, left after round 5: line 1 must be what raysim wrote."""
+    out = tmp_path / "out"
+    config = tiny(checkpoint={"every_rounds": 2}, training__rounds_per_task=3, logging={"tensorboard": tensorboard})
+    with pytest.raises(KeyboardInterrupt):
+        raysim.run(config, out=out, local=True, display=Leave(5))
+    rounds = out / "rounds.jsonl"
+    rounds.write_bytes(b"x" + rounds.read_bytes()[1:])
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=rf"{rounds}: found no rounds"):
+        raysim.run(None, out=out, local=True, resume=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_ends_while_another_command_reads_its_data_stays(tiny, tmp_path, monkeypatch):
+    """Two commands with the same --out: the first run ends between the second's check and its first write."""
+    out, first = tmp_path / "out", tiny(seed=1)
+
+    def slowly(config):
+        parts = load_parts(config)
+        if config.seed == 2:
+            raysim.run(first, out=out, local=True)
+        return parts
+
+    monkeypatch.setattr("raysim.launch.run.load_parts", slowly)
+    with pytest.raises(ConfigError, match="another run has just been done there, allowed: a new or empty directory"):
+        raysim.run(tiny(seed=2), out=out, local=True)
+    assert (raysim.load(out).status, raysim.load(out).seed) == ("done", 1)

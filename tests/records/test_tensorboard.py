@@ -190,6 +190,15 @@ def test_a_run_that_goes_on_has_what_it_would_have_without_a_break(written: Any)
     assert shown["clients/cohort"] == [(1, 3), (3, 3), (4, 2), (5, 3), (6, 3)]
 
 
+def test_a_virtual_time_beyond_all_steps_is_at_the_last(tiny: Any, tmp_path: Path) -> None:
+    """An event's step is an int64; slow clients of a Pareto distribution may take 1e30 seconds."""
+    files = RunFiles(tiny(logging__tensorboard=True), tmp_path, None)
+    evaluation = {"domain_il": [0.5, 0.5]}
+    files.write_round(RoundDone(1, [1], [0], None, 0, 0, 0.5, [0], 1e30, evaluation=evaluation), Totals([0] * 9))
+    files.close()
+    assert scalars(tmp_path)["domain_il/accuracy_by_virtual_ms"] == [(2**63 - 1, 0.5)]
+
+
 def test_an_interrupt_waits_until_a_round_is_written(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
