@@ -1,5 +1,6 @@
 """What the commands do; command_line.py has their arguments."""
 
+import errno
 import json
 import os
 import sys
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from raysim.config import Draft
 
 RAYS_LOG = "ray.log"
+UNREACHABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)  # pathlib raises these errors
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,13 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, SystemExit) as error:  # of custom code, or a bug in raysim
+        if isinstance(error, OSError) and error.errno in UNREACHABLE and error.filename is not None:
+            path = single_line(str(error.filename))
+            print(f"{path:.200}: {error.strerror}, allowed: a path that can be reached", file=sys.stderr)
+            return 2
         traceback.print_exception(error)
         print(f"{_what(given)} failed: {single_line(describe_error(error))}", file=sys.stderr)
         return 1
 
 
 def _what(given: Sequence[str]) -> str:
-    return "the check" if given[:1] == ["check"] else "the run"
+    """Return what failed, for an error message."""
+    command = given[0] if given else ""
+    return f"the {command}" if command in ("check", "report", "sweep") else "the run"
 
 
 def describe_mistake(error: ConfigError) -> str:
@@ -208,7 +216,7 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
         print(*list_ends(outcomes), *list_other_code(outcomes), summarise_outcomes(outcomes, plan), sep="\n")
         print(f"sweep directory: {plan.out}")
         if any(outcome.status == "done" for outcome in outcomes):
-            print(f"report:          raysim report {plan.out}")
+            print(f"report:          raysim report {quote(str(plan.out))}")
     for outcome in outcomes:
         if outcome.status == "failed":
             print(describe_outcome(outcome), file=sys.stderr)

@@ -27,7 +27,7 @@ class EarlyStopping(Callback):
         str, doc("accuracy (the tests' mean so far, of any objective), loss (of training), a method's record")
     ] = ACCURACY
     protocol: Annotated[str | None, doc("by which the accuracy is measured; null is the run's first")] = None
-    patience: Annotated[int, Ge(1), doc("evaluations in a row without improvement, after which the run ends")] = 5
+    patience: Annotated[int, Ge(1), doc("evaluations (accuracy) or rounds (others) in a row without improvement")] = 5
     min_delta: Annotated[float, Ge(0), doc("improvements of at most this do not count")] = 0.0
     mode: Annotated[
         Literal["auto", "max", "min"],

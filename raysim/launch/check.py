@@ -247,7 +247,7 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> La
 def _warning(place: Placement) -> LabelledLines:
     """Yield that memory is lacking, where `resources.memory` is warn and it is."""
     if place.warning:
-        yield "warning", place.warning
+        yield "memory warning", place.warning
 
 
 def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int]]) -> LabelledLines:

@@ -1,5 +1,6 @@
 """One run as its directory shows it: what is known of it, its state, and its rounds so far, in bounded size."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
@@ -63,7 +64,7 @@ class FollowedRun:
 
     def refresh(self) -> None:
         """Read what is new, a few megabytes at a time."""
-        there = self.directory.is_dir()
+        there = os.path.isdir(self.directory)  # Path.is_dir raises an error without permission
         self._existed |= there
         self.more &= there  # of a file that was deleted in the middle of its reading, there is no more
         if there and not (self._trouble and self._files == describe_files(self._read_files)):

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from raysim.callbacks.callback_list import make_callbacks
 from raysim.config import Config
+from raysim.engine.compatibility import check_methods
+from raysim.engine.hook_names import describe_unused
 from raysim.engine.simulation import load_parts, simulate_here
+from raysim.engine.vectorised.support import describe_one_at_a_time
 from raysim.estimate import placement
 from raysim.estimate.concurrency import CPUS_OF_A_RUN, gpus_of_a_run, runs_at_once
-from raysim.estimate.memory import processes_alone
+from raysim.estimate.memory import estimate_memory, processes_alone
+from raysim.federation.doubts import describe_doubts
 from raysim.federation.federation import Federation
 from raysim.launch.execution import Execution
 from raysim.launch.recovery import Attempt
@@ -147,6 +151,7 @@ class _Runs:
         self.stopping = False
         self._out = out
         self._display = display
+        self._warned: set[str] = set()
         self._running: dict[Execution, tuple[Cell, Generator[None, None, None]]] = {}
 
     def carry_out(self, cells: Sequence[Cell], place: _Place) -> None:
@@ -187,8 +192,12 @@ class _Runs:
         began = time.perf_counter()
         try:
             with convert_to_run_error():
-                federation, _ = load_parts(cell.config)
+                federation, model = load_parts(cell.config)
             callbacks = make_callbacks(cell.config, federation.protocols)
+            lacking = ""
+            if cell.config.resources.address is None:
+                need = estimate_memory(cell.config, federation, model)
+                lacking = placement.check_alone(cell.config, this_machine(), need)
         except (ConfigError, RunError) as error:
             self._end(cell, "failed", None, str(error))
             return
@@ -201,6 +210,12 @@ class _Runs:
             return place.start(cell.config, federation, saved, footprint)
 
         shown = CellDisplay(self._display, cell)
+        methods = check_methods(cell.config)
+        hooks = (*describe_unused(methods), *describe_one_at_a_time(cell.config, methods))
+        for line in filter(None, (*hooks, *describe_doubts(federation), lacking)):
+            if line not in self._warned:  # once for all runs
+                shown.say(line)
+            self._warned.add(line)
         run = Execution(cell.config, federation, callbacks, self._out / cell.folder, shown, start)
         self._running[run] = cell, run.steps(began, footprint, _around(footprint if place.measured else None))
         if self.stopping:
@@ -213,9 +228,10 @@ class _Runs:
         status: RunEnd
         try:
             next(steps)
-        except NotWritten:  # the other runs cannot be written either
-            raise
         except (ConfigError, RunError) as error:
+            deleted = isinstance(error.__cause__, FileNotFoundError) and self._out.is_dir()  # this run alone
+            if isinstance(error, NotWritten) and not deleted:  # the other runs cannot be written either
+                raise
             status, problem = "failed", str(error)
             if cell.trial and isinstance(error, Diverged):
                 status = "diverged"
@@ -302,4 +318,7 @@ def _check(to_do: Sequence[Cell], capacity: Capacity, jobs: int | None) -> int:
         placement.check_custom(cell.config, capacity)
     wanted = [cell.config.resources for cell in to_do]
     cpus = max((CPUS_OF_A_RUN, *(each.server_cpus for each in wanted)))
-    return runs_at_once(capacity, max(map(gpus_of_a_run, wanted), default=0.0), jobs, cpus)
+    custom: dict[str, float] = {}
+    for name, share in (item for each in wanted for item in each.custom.items()):
+        custom[name] = max(custom.get(name, 0.0), share)
+    return runs_at_once(capacity, max(map(gpus_of_a_run, wanted), default=0.0), jobs, cpus, custom)

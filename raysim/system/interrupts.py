@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 AT_ONCE = (signal.SIGTERM, signal.SIGHUP)
@@ -32,7 +32,8 @@ def interruptible(
         signal.signal(signal.SIGINT, at_once)
         # in a separate thread: the main one may be inside a call to Ray, which is not reentrant
         threading.Thread(target=stop, daemon=True).start()
-        say(f"{doing()}, then stopping with a checkpoint; Ctrl-C again leaves at once, without one")
+        with suppress(RuntimeError):  # the signal came during a write, which is not reentrant
+            say(f"{doing()}, then stopping with a checkpoint; Ctrl-C again leaves at once, without one")
 
     with _handle({signal.SIGINT: first, **dict.fromkeys(AT_ONCE, at_once)}):
         try:
@@ -57,7 +58,8 @@ def delay_interrupts(say: Callable[[], object] | None = None) -> Iterator[None]:
 
     def later(signum: int, frame: object) -> None:
         if say is not None and not pressed:
-            say()
+            with suppress(RuntimeError):  # as above
+                say()
         pressed.append(signum)
 
     with _handle(dict.fromkeys((signal.SIGINT, *AT_ONCE), later)):

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -64,10 +65,13 @@ def unfailing_output(also_results: bool) -> Iterator[None]:
     """Let no failure to write to standard error, and with `also_results` to standard output, be an error here.
 
     A descriptor of these that was closed becomes /dev/null, so that no file that is opened later is written to instead.
+    A character that standard output's encoding lacks becomes an escape, as on standard error.
     """
     while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(spare, True)
     os.close(spare)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     before = sys.stdout, sys.stderr
     if also_results and sys.stdout is not None:
         sys.stdout = cast(TextIO, Output(sys.stdout))

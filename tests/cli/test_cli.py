@@ -460,6 +460,14 @@ def test_a_failure_has_its_own_exit_status(
     assert tuple(capsys.readouterr()) == ("", said)
 
 
+@pytest.mark.parametrize("command", [["report"], ["evaluate"], ["live"], ["run", "--resume", "--local", "--out"]])
+def test_a_name_that_is_too_long_for_a_file_is_one_line(command: list[str], capsys: Captured) -> None:
+    assert main([*command, "x" * 300]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("x" * 100)
+    assert line.endswith(": File name too long, allowed: a path that can be reached")
+
+
 @pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     command = f"'{SCRIPT}' configs | head -1; exit ${{PIPESTATUS[0]}}"

@@ -50,6 +50,16 @@ def test_a_display_that_cannot_be_written_to_ends_no_run(output: str, tmp_path: 
 
 
 @pytest.mark.slow
+def test_what_an_encoding_lacks_is_escaped_and_the_rest_is_there(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(json.dumps(CONFIG))
+    command = [sys.executable, "-m", "raysim", "run", "tiny.yaml", "--local", "--out", "größe"]
+    encoding = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, env=encoding, check=True)
+    assert "gr\\xf6\\xdfe" in done.stdout
+    assert "4 rounds in " in done.stdout
+
+
+@pytest.mark.slow
 def test_a_report_that_nobody_reads_is_made_all_the_same(tmp_path: Path) -> None:
     raysim.run(CONFIG, out=tmp_path / "runs" / "one", local=True)
     command = f"set -o pipefail; {sys.executable} -m raysim report runs --out report | true"

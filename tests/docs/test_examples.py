@@ -71,7 +71,7 @@ def test_a_torch_dataset_is_the_data_of_a_run(example, tmp_path: Path) -> None:
 class Rows(dict[str, Any]):
     """A split as `datasets.load_dataset` returns it, as far as the example knows."""
 
-    features: ClassVar = {"character": SimpleNamespace(names=["0", "1"])}
+    features: ClassVar = {"image": None, "character": SimpleNamespace(names=["0", "1"]), "writer_id": None}
 
 
 def test_a_hugging_face_data_set_is_the_data_of_a_run(example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

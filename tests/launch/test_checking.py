@@ -147,7 +147,7 @@ def test_a_run_may_start_where_memory_may_be_lacking(tiny, check, monkeypatch, t
     with pytest.raises(ConfigError, match=r"nothing fits: .* set resources\.memory=warn") as refused:
         check(memory=2**20)
     said = check(memory=2**20, resources={"memory": "warn"})
-    assert said["warning"] == str(refused.value)
+    assert said["memory warning"] == str(refused.value)
     assert "time" in said
     lines = []
     monkeypatch.setattr(RunDisplay, "say", lambda self, text: lines.append(text))

@@ -1,6 +1,7 @@
 """A sweep's way through its runs, in this process: failures and interrupts."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ import pytest
 from carrying import carried_out, standings, statuses
 
 import raysim
+from raysim.engine.events import Event, RoundDone
+from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import plan_sweep
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError, RunError
 
 Grid = Callable[..., dict[str, Any]]
@@ -43,6 +47,43 @@ def test_a_failure_is_recorded_and_the_others_go_on(grid: Grid, tmp_path: Path) 
         "no data": "new",
         "fine": "done",
     }
+
+
+def test_a_run_with_a_deleted_directory_fails_alone(grid: Grid, tmp_path: Path) -> None:
+    class Deletes(SweepDisplay):
+        def take(self, cell: Cell, event: Event) -> None:
+            if isinstance(event, RoundDone) and (cell.folder, event.round) == ("seed-0", 1):
+                shutil.rmtree(tmp_path / cell.folder)
+
+    outcomes = carry_out(plan_sweep(grid({"seed": [0, 1, 2]}), (), tmp_path), True, None, Deletes())
+    assert statuses(outcomes) == ["failed", "done", "done"]
+    assert f"{tmp_path}/seed-0 was deleted or moved" in outcomes[0].problem
+
+
+def test_a_warning_of_all_runs_is_said_once(grid: Grid, tmp_path: Path) -> None:
+    """As in a run: LwF's hooks do not train several clients at a time."""
+    told: list[str] = []
+
+    class Says(SweepDisplay):
+        def say(self, text: str) -> None:
+            told.append(text)
+
+    axes = {"seed": [0, 1], "methods": {"LwF": {"lwf": {}}, "FL": {}}}
+    source = grid(axes, **{"training.vectorise": 2})
+    assert statuses(carry_out(plan_sweep(source, (), tmp_path), True, None, Says())) == ["done"] * 4
+    assert len([text for text in told if "vectorise" in text]) == 1
+
+
+def test_a_run_that_this_machine_cannot_hold_is_refused(
+    grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 64 MiB a run may take 80%, and the libraries alone take more."""
+    monkeypatch.setattr("raysim.sweeps.sweep.this_machine", lambda: Capacity(2, 0, 2**26))
+    (refused,) = carried_out(grid({"seed": [0]}), tmp_path / "refused")
+    assert refused.status == "failed"
+    assert "clients.count: 2 in one process would take about " in refused.problem
+    (warned,) = carried_out(grid({"seed": [0]}, **{"resources.memory": "warn"}), tmp_path / "warned")
+    assert warned.status == "done"
 
 
 def test_from_python_failures_are_one_error_after_all_runs(grid: Grid, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
@@ -110,3 +111,17 @@ def test_a_closed_terminal_does_not_end_the_processes_of_a_run() -> None:
         told = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True)
     assert told.stdout == "alive\n"
     assert subprocess.run([sys.executable, "-c", child], check=False).returncode == -signal.SIGHUP
+
+
+def test_an_interrupt_during_a_write_still_ends_the_run_after_its_round() -> None:
+    """A stream refuses a second write in the middle of one, with a RuntimeError."""
+    stopped = threading.Event()
+
+    def say(*_: str) -> None:
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
+
+    with interruptible(stopped.set, say):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stopped.wait(60)
+    with pytest.raises(KeyboardInterrupt), delay_interrupts(say):
+        os.kill(os.getpid(), signal.SIGINT)
