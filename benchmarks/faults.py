@@ -108,7 +108,10 @@ def strike(kinds: tuple[str, ...], driver: psutil.Process, draws: random.Random)
 
 
 def carry_out(kinds: tuple[str, ...], early: bool, folder: Path, draws: random.Random) -> tuple[str | None, str]:
-    """Run the config, strike once, and resume until it is done. Return the model's digest, and what happened."""
+    """Run the config, strike once, and resume until it is done. Return the model's digest, and what happened.
+
+    The digest is None if nothing was struck.
+    """
     file, out = folder / "config.yaml", folder / "out"
     file.write_text(yaml.safe_dump(dict(CONFIG), sort_keys=False))
     command = [sys.executable, "-m", "raysim", "run", str(file), "--out", str(out), "--resume", "--quiet"]
@@ -129,8 +132,8 @@ def carry_out(kinds: tuple[str, ...], early: bool, folder: Path, draws: random.R
                 run.kill()
                 return None, "it hung"
         if run.returncode == 0:
-            return raysim.load(out).model_sha256, f"resumed {resumed} times" + (
-                "" if struck else ", nothing was struck"
+            return (
+                (raysim.load(out).model_sha256, f"resumed {resumed} times") if struck else (None, "nothing was struck")
             )
         resumed += 1
     return None, "it did not end"

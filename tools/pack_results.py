@@ -31,6 +31,9 @@ def pack(directory: Path) -> Path:
     runs = sorted((path.parent for path in directory.rglob("summary.json")), key=lambda path: path.parts)
     if not runs:
         raise SystemExit(f"{directory}: there is no run that ended below this directory")
+    inside = sorted(path for path in directory.rglob(SWEEP_FILE) if path.parent != directory)
+    if inside:  # their labels, and which runs are trials, would be lost
+        raise SystemExit(f"{directory}: found {inside[0]}, allowed: the directory of one sweep, or of runs without one")
     sweep = None
     if (directory / SWEEP_FILE).is_file():
         sweep = read_labels(directory).model_dump(exclude_defaults=True)

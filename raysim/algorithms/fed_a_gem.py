@@ -40,7 +40,7 @@ Refinement = Literal["project", "project_scale", "average", "rotate"]
 class FedAGem(Method):
     """Fed-A-GEM: project every step on the mean memory gradient of the cohort's clients (Dai et al., TMLR 2024)."""
 
-    sample_size: Annotated[int, Ge(1), doc("m in Algorithm 1: memory samples of a client's reference gradient")] = 32
+    sample_size: Annotated[int, Ge(1), doc("m in Algorithm 3: memory samples of a client's reference gradient")] = 32
     every: Annotated[int, Ge(1), doc("the reference is used in every k-th round")] = 1
     reference: Annotated[Literal["cohort", "with_update"], doc("with_update: for asynchronous schedules")] = "cohort"
     refinement: Annotated[Refinement, doc("what refines a gradient, section 5.3.1; project is Fed-A-GEM")] = "project"

@@ -1,5 +1,6 @@
 """MLflow: `callbacks: {mlflow: {}}`. By default everything goes to a file below the working directory."""
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -49,7 +50,8 @@ class MLflow(Callback):
         name = f"{run.config.name}-{run.config.seed}"
         self.id = self.client.create_run(experiment, run_name=name).info.run_id
         known.write_text(self.id)
-        parameters = [self.entities.Param(key, str(value)) for key, value in flatten_settings(run.config).items()]
+        settings = flatten_settings(run.config).items()
+        parameters = [self.entities.Param(_name(key), str(value)) for key, value in settings]
         self.client.log_batch(self.id, params=parameters)
 
     def on_round(self, run: RunView, done: RoundDone) -> None:
@@ -59,7 +61,9 @@ class MLflow(Callback):
             numbers |= {f"{protocol}/task_{task}": value for task, value in enumerate(accuracies, 1)}
         now = int(time.time() * 1000)
         metrics = [
-            self.entities.Metric(name, value, now, done.round) for name, value in numbers.items() if value is not None
+            self.entities.Metric(_name(name), value, now, done.round)
+            for name, value in numbers.items()
+            if value is not None
         ]
         self.client.log_batch(self.id, metrics=metrics)
 
@@ -70,3 +74,8 @@ class MLflow(Callback):
                 self.client.log_metric(self.id, f"{protocol}/average_accuracy", metrics["average_accuracy"])
         self.client.set_tag(self.id, "directory", str(run.directory))
         self.client.set_terminated(self.id, STATUSES[result.status])
+
+
+def _name(key: str) -> str:
+    """Return a key as MLflow takes it. Not all versions take the colon of a custom component's name."""
+    return re.sub(r"[^\w/. -]", "_", key)

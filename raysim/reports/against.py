@@ -24,13 +24,18 @@ from raysim.reports.tables import ACCURACY, NOTHING, ReportTable
 AGREE = "Agree: the difference is at most the sum of both standard deviations."
 
 
-def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> list[Comparison]:
-    """Return a comparison for every setting of the paper that the runs match and that has one of their methods."""
+def compare_with_paper(
+    paper: PublishedPaper, setting: ExperimentSetting, asked: Sequence[tuple[str, str]] = ()
+) -> list[Comparison]:
+    """Return a comparison for every setting of the paper that the runs match and that has one of their methods.
+
+    `asked` are the pairs of groups that the report compares in any case, see `find_families`.
+    """
     return [
         made
         for name, candidate in paper.settings.items()
-        if candidate.config is not None and _holds(_name_dataset(setting.runs[0].config), candidate.config)
-        if (made := _comparison(paper, name, setting))
+        if candidate.config is not None
+        if (made := _comparison(paper, name, setting, asked))
     ]
 
 
@@ -51,7 +56,9 @@ def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
     return f"setting {setting.number}: no comparison with {paper.paper}; nearest {nearest_one}: {why}"
 
 
-def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) -> Comparison | None:
+def _comparison(
+    paper: PublishedPaper, name: str, setting: ExperimentSetting, asked: Sequence[tuple[str, str]]
+) -> Comparison | None:
     columns = [
         rows
         for column in paper.tables
@@ -61,12 +68,14 @@ def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) ->
     if not columns:
         return None
     title = f"{paper.paper}, {name}"
-    gains = [found for found in find_gains(paper, setting, columns) if found]
+    gains = [found for found in find_gains(paper, setting, columns, asked) if found]
     levels = [level for rows in columns for row in rows if (level := _level(*row))]
     stated = paper.settings[name].stated
     departures = dict.fromkeys(line for rows in columns for *_, group in rows for line in _departures(stated, group))
     if setting.runs[0].summary.tested != "global":
         departures["the clients' models are tested, in the paper the server's"] = None
+    if setting.split == "validation":
+        departures["evaluation.split is validation, in the paper test"] = None
     if file := _file_of_dataset(setting.runs[0].config):
         departures[f"the data were read from {file.name}"] = None
     tables = [  # only the first table of each kind has a note
@@ -78,8 +87,9 @@ def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) ->
 
 
 def _rows(paper: PublishedPaper, column: PublishedColumn, setting: ExperimentSetting) -> Iterator[ComparedRow]:
+    required = paper.settings[column.setting].config
     for group in setting.groups:
-        for method in column.cells:
+        for method in column.cells if _holds(_name_dataset(group.runs[0].config), required) else ():
             if _has_methods(group, paper.methods[method]):
                 yield column, method, group
 

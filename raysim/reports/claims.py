@@ -80,14 +80,17 @@ class Gain:
 
 
 def find_gains(
-    paper: PublishedPaper, setting: ExperimentSetting, columns: Sequence[Sequence[ComparedRow]]
+    paper: PublishedPaper,
+    setting: ExperimentSetting,
+    columns: Sequence[Sequence[ComparedRow]],
+    asked: Sequence[tuple[str, str]] = (),
 ) -> list[list[Gain]]:
-    """Return for each column the gains that the paper claims, if both methods were measured."""
+    """Return for each column the gains that the paper claims, if both methods were measured; `asked`: see families."""
     claimed = [[*_claimed_pairs(paper, rows)] for rows in columns]
     pairs: dict[tuple[str, str], list[Pair]] = {}
     for ((column, *_), *_), found in zip(columns, claimed, strict=True):
         pairs.setdefault((column.protocol, column.metric), []).extend((group, over) for _, group, _, over in found)
-    tested = {metric: _test_pairs(setting, of_metric, *metric) for metric, of_metric in pairs.items()}
+    tested = {metric: _test_pairs(setting, of_metric, *metric, asked) for metric, of_metric in pairs.items()}
     return [
         [
             Gain(column, group, over, column.cells[method][0] - column.cells[other][0], difference)
@@ -110,11 +113,15 @@ def _claimed_pairs(
 
 
 def _test_pairs(
-    setting: ExperimentSetting, pairs: Sequence[Pair], protocol: str, metric: str
+    setting: ExperimentSetting,
+    pairs: Sequence[Pair],
+    protocol: str,
+    metric: str,
+    asked: Sequence[tuple[str, str]],
 ) -> Mapping[tuple[str, str], PairedDifference]:
-    """Return the differences by labels: those of the setting's added methods, and the others as one family."""
+    """Return the differences by labels: those of the report's tables of gains, and the others as one family."""
     quantity = QUANTITIES[metric][0]
-    known = gains_by_labels(setting, quantity, protocol)
+    known = gains_by_labels(setting, quantity, protocol, asked)
     others = {(one.label, over.label): (one, over) for one, over in pairs if (one.label, over.label) not in known}
     measured = measure_family(others.values(), quantity, protocol)
     return {**known, **{labels: one for labels, one in zip(others, measured, strict=True) if one is not None}}

@@ -1,7 +1,8 @@
 """What an added method changes: pairs of groups that differ by one method, in families of tests."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -37,12 +38,25 @@ class GainFamily:
     @property
     def names(self) -> Sequence[str]:
         """The name of each pair in the table."""
-        return [base.label if self.added else group.label for group, base in self.pairs]
+        return self.name_pairs(lambda group: group.label)
+
+    def name_pairs(self, name: Callable[[MethodGroup], str]) -> Sequence[str]:
+        """Return a name for each pair: the base's, if a method is added to several, and else the group's.
+
+        Rows of a sweep may have the same methods with other keys. Then one base has several pairs, which have the group
+        in parentheses.
+        """
+        named = [name(base if self.added else group) for group, base in self.pairs]
+        counts = Counter(named)
+        return [
+            f"{one} ({name(group)})" if counts[one] > 1 else one
+            for one, (group, _) in zip(named, self.pairs, strict=True)
+        ]
 
     @property
     def sayings(self) -> Sequence[str]:
         """What each pair does, as the beginning of a sentence, such as `Fed-A-GEM, added to FL,`."""
-        if self.added:
+        if self.added and len({base.label for _, base in self.pairs}) == len(self.pairs):
             return [f"{self.added}, added to {base.label}," for _, base in self.pairs]
         return [f"{group.label}, compared with {base.label}," for group, base in self.pairs]
 
@@ -84,11 +98,11 @@ def measure_family(pairs: Iterable[Pair], quantity: Quantity, protocol: str) -> 
 
 
 def gains_by_labels(
-    setting: ExperimentSetting, quantity: Quantity, protocol: str
+    setting: ExperimentSetting, quantity: Quantity, protocol: str, asked: Sequence[tuple[str, str]] = ()
 ) -> Mapping[tuple[str, str], PairedDifference]:
     """Return the differences of all families, corrected in each, by the labels of the two groups."""
     found: dict[tuple[str, str], PairedDifference] = {}
-    for family in find_families(setting.evaluated(protocol)):
+    for family in find_families(setting.evaluated(protocol), asked):
         measured = measure_family(family.pairs, quantity, protocol)
         for (group, base), one in zip(family.pairs, measured, strict=True):
             if one is not None:

@@ -24,8 +24,10 @@ from raysim.system.errors import ConfigError
 
 NOT_OF_THE_SETTING = (
     *("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client"),
-    *("dataset.root", "dataset.download"),
+    *("dataset.root", "dataset.download", "callbacks.wandb", "callbacks.mlflow"),
 )
+OF_THE_TESTS = frozenset({"evaluation.model", "evaluation.split", "evaluation.top_k"})
+"""Keys that are always of the setting, as accuracies with others cannot be compared."""
 
 ROWS = "methods"  # the axis of a sweep whose values are the rows of tables
 BY_ROW = "by method"  # in the place of a setting's value of a key that differs between the rows of its sweep
@@ -136,6 +138,12 @@ class ExperimentSetting:
         return self.runs[0].summary.tasks
 
     @property
+    def split(self) -> str:
+        """The samples of its accuracies, the same in all runs: test or validation."""
+        evaluation = self.runs[0].config.get("evaluation")
+        return str(evaluation.get("split", "test")) if isinstance(evaluation, Mapping) else "test"
+
+    @property
     def top_k(self) -> int:
         """The top_k of its accuracies, the same in all runs."""
         return self.runs[0].summary.top_k
@@ -155,7 +163,8 @@ class ExperimentSetting:
 
     def label(self, protocol: str) -> str:
         """Return the label of a protocol's accuracies."""
-        return protocol_label(protocol, self.top_k, self.runs[0].summary.tested)
+        label = protocol_label(protocol, self.top_k, self.runs[0].summary.tested)
+        return f"{label} on validation samples" if self.split == "validation" else label
 
     @property
     def runs(self) -> list[FinishedRun]:
@@ -222,7 +231,8 @@ def _keys_of_rows(runs: Sequence[FinishedRun]) -> Mapping[FinishedRun, frozenset
         cells.setdefault((run.sweep, others) if ROWS in run.names else run.directory, []).append(run)
     found: dict[FinishedRun, frozenset[str]] = {}
     for alike in cells.values():
-        found |= dict.fromkeys(alike, frozenset(_find_differing([keys_of_setting(run) for run in alike])))
+        differing = frozenset(_find_differing([keys_of_setting(run) for run in alike])) - OF_THE_TESTS
+        found |= dict.fromkeys(alike, differing)
     return found
 
 

@@ -66,8 +66,7 @@ def _gains_tabular(settings: Sequence[ExperimentSetting]) -> str:
         for family in find_families(ranking.setting.evaluated(ranking.protocol)):
             rows = blocks.setdefault(_title(family), {})
             measured = measure_family(family.pairs, ranking.quantity, ranking.protocol)
-            for (group, base), found in zip(family.pairs, measured, strict=True):
-                name = (base if family.added else group).name
+            for name, found in zip(family.name_pairs(lambda group: group.name), measured, strict=True):
                 rows.setdefault(name, {})[index] = format_gain(ranking.quantity, found)
     head = ["", *(_head(ranking.setting.title) for ranking in rankings)]
     shown = [

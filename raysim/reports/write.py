@@ -132,7 +132,7 @@ def _make_section(
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
     budgets = [table for protocol in setting.main_protocols if (table := tabulate_budgets(setting, protocol))]
     gains = [table for protocol in setting.protocols for table in tabulate_gains(setting, protocol, compare)]
-    comparisons = compare_with_paper(paper, setting) if paper else []
+    comparisons = compare_with_paper(paper, setting, compare) if paper else []
     if paper and not comparisons:
         left_out.append(explain_misfit(paper, setting))
     with rc_context(STYLE):

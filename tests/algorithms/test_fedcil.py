@@ -149,7 +149,7 @@ def test_images_are_the_models_inputs(kind, shape):
     x, y = draw_images(generator, torch.tensor([1, 3]), 4, 5)
     assert x.shape == (5, *shape)
     assert {*y.tolist()} <= {1, 3}
-    assert -1 <= x.min() < 0 or 0 < x.max() <= 1
+    assert -1 <= x.min() < 0 < x.max() <= 1
 
 
 def test_the_middle_of_an_image_is_taken():

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +162,11 @@ def test_without_the_package_nothing_starts(
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
     with pytest.raises(raysim.ConfigError, match=words):
         raysim.check(tiny(callbacks={name: {}}))
+
+
+def test_mlflow_gets_no_colon_in_a_name(kept: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
+    """Some versions take letters, digits and _ - . / and spaces alone."""
+    named = {"callbacks": {"mlflow": {}}, "methods": {"probes:Observer": {}}}
+    raysim.run(tiny(logging__tensorboard=False), named, tmp_path / "run", True)
+    assert all(re.fullmatch(r"[\w./ -]+", name) for name in [*kept["params"], *kept["metrics"]])
+    assert any(name.startswith("methods.probes_Observer") for name in kept["params"])

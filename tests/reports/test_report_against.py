@@ -94,6 +94,16 @@ def test_measured_stands_beside_published_with_what_departs(tmp_path: Path) -> N
     assert found.citation.startswith("Dai et al., ")
 
 
+def test_validation_samples_depart_and_are_named(tmp_path: Path) -> None:
+    made = setting(tmp_path, ({}, 0.60), ({}, 0.68), evaluation={"split": "validation"})
+    (found,) = compare_with_paper(load_paper("fed_a_gem"), made)
+    assert found.departures == [
+        "scenario.tasks is 2, in the paper 10",
+        "evaluation.split is validation, in the paper test",
+    ]
+    assert made.label("domain_il") == "domain-IL on validation samples"
+
+
 def test_a_file_named_after_a_data_set_counts_as_it_and_departs(tmp_path: Path) -> None:
     """FL in Table 1 is 68.02 on MNIST; other.npz is of no data set, so it is compared with nothing."""
     for name, count in (("mnist", 1), ("other", 0)):

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
+from raysim.config.yaml_text import to_yaml
 from raysim.reports.gains import say_gain, show_change, show_p, tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
+from raysim.reports.paper_tables import gains_table
 from raysim.reports.reading import find_runs
 from raysim.reports.statistics import PairedDifference
 from raysim.reports.tables import ACCURACY, ReportTable
@@ -118,6 +120,31 @@ def test_only_one_more_method_with_all_else_alike_is_an_added_method(tmp_path: P
         ("DER alpha=0.5", "FedProx + DER alpha=0.5"),
         ("FedProx + DER alpha=0.5", "Fed-A-GEM + FedProx + DER alpha=0.5"),
     }
+
+
+def test_two_rows_with_the_same_methods_and_other_keys_are_named_apart(tmp_path: Path) -> None:
+    """ER and a slow ER over FedAvg by hand: + 3, 4, 5 and - 10 points in both seeds; gains.tex has both, too."""
+    rows: dict[str, tuple[Mapping[str, object], Sequence[float]]] = {
+        "FedAvg": ({}, BEFORE),
+        "ER": ({"methods": {"er": {}}}, AFTER),
+        "ER, slow": ({"methods": {"er": {}}, "training.optimizer.lr": 0.001}, [kept - 0.2 for kept in BEFORE]),
+    }
+    names: dict[str, dict[str, str]] = {}
+    for label, (keys, values) in rows.items():
+        for seed, kept in enumerate(values):
+            make_run(tmp_path / f"{label}/{seed}", {**keys, "seed": seed}, {"domain_il": [[0.7, 0], [kept, 0.6]]})
+            names[f"{label}/{seed}"] = {"methods": label, "seed": str(seed)}
+    (tmp_path / "sweep.yaml").write_text(to_yaml({"name": "two", "runs": names}))
+    settings = group_runs(find_runs([tmp_path], []), [])
+    (found,) = tabulate_gains(settings[0], "domain_il")
+    assert [row[0] for row in texts(found)] == ["FedAvg (ER)", "FedAvg (ER, slow)"]
+    assert [sentence.partition(" the ")[0] for sentence in found.sentences] == [
+        "ER, compared with FedAvg, raises",
+        "ER, slow, compared with FedAvg, lowers",
+    ]
+    shown = gains_table(settings)
+    assert r"FedAvg (ER) &" in shown
+    assert r"FedAvg (ER, slow) &" in shown
 
 
 def test_of_two_bases_with_the_same_methods_the_more_alike_counts(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What is one setting, what is one group in it, and what both are called by their configs."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -84,6 +85,29 @@ def test_a_key_that_differs_between_rows_in_one_setting_says_so(tmp_path: Path) 
 def test_where_the_data_are_makes_no_setting(tmp_path: Path) -> None:
     found = settings(tmp_path, {"seed": 1}, {"dataset.root": str(tmp_path), "dataset.download": False})
     assert shape(found) == [("made", [("FedAvg", [0, 1])])]
+
+
+def test_trackers_make_no_setting(tmp_path: Path) -> None:
+    for seed, callbacks in enumerate(({}, {"wandb": {"project": "fl"}}, {"mlflow": {"experiment": "other"}})):
+        make_run(tmp_path / str(seed), {"seed": seed})
+        path = tmp_path / str(seed) / "config.yaml"
+        path.write_text(path.read_text().replace("callbacks: {}", f"callbacks: {json.dumps(callbacks)}"))
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    assert [group.count for group in setting.groups] == ["3"]
+
+
+def test_rows_with_other_tested_models_are_other_settings(tmp_path: Path) -> None:
+    """The captions say which model was tested, and accuracies of others cannot be compared."""
+    names = {}
+    for row, model in (("one", "global_per_client"), ("other", "local")):
+        make_run(tmp_path / row, {"evaluation.model": model, "training.optimizer.lr": 0.1}, tested=model)
+        names[row] = {"methods": row, "seed": "0"}
+    (tmp_path / "sweep.yaml").write_text(to_yaml({"name": "two", "runs": names}))
+    found = group_runs(find_runs([tmp_path], []), [])
+    assert [setting.label("domain_il").partition(" of ")[2] for setting in found] == [
+        "the global model on clients' own data",
+        "clients' own models",
+    ]
 
 
 def test_runs_that_did_not_finish_are_counted_with_their_group(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import numpy as np
 from made_runs import make_run, one_scene
 from matplotlib.figure import Figure
 
+from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.grouping import group_runs
 from raysim.reports.plots.cells import draw_cells
 from raysim.reports.plots.courses import draw_over_rounds
 from raysim.reports.plots.scene import set_scenes
-from raysim.reports.plots.style import save_drawing, write_svg
+from raysim.reports.plots.style import draw_mean, save_drawing, write_svg
 from raysim.reports.reading import find_runs
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -88,3 +89,10 @@ def test_very_many_cells_are_one_picture() -> None:
     draw_cells(axes, np.ones((200, 100), np.int64), range(200), range(100), 1)
     assert len(axes.images) == 1
     assert not axes.texts
+
+
+def test_a_label_with_an_underscore_in_front_is_in_the_legend() -> None:
+    """matplotlib leaves such labels out, as they are those of unnamed artists."""
+    axes = Figure().add_subplot()
+    draw_mean(axes, np.arange(2.0), np.zeros((1, 2)), "_Mine", {"color": "red"}, ACCURACY_METRIC, "in round")
+    assert axes.get_legend_handles_labels()[1] == [" _Mine"]

@@ -207,3 +207,9 @@ def test_a_broken_file_is_one_line_of_error(case: str, sweep: Path, capsys: pyte
     assert [run.directory.name for run in find_runs([sweep.parent], left_out)] == ["good"]
     (line,) = left_out
     assert fragment in line
+
+
+def test_a_folder_of_several_sweeps_is_not_packed(sweep: Path) -> None:
+    """Their labels would be lost, and their trials on validation samples would become results."""
+    with pytest.raises(SystemExit, match=f"^{sweep.parent}: found {sweep}/sweep.yaml, allowed: the directory of one "):
+        pack(sweep.parent)

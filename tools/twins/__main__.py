@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,21 +30,27 @@ def written(methods: Mapping[str, Any]) -> str:
     return str(yaml.safe_dump(dict(methods), default_flow_style=True, width=1000)).strip()[1:-1]
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Print the table, or write it into a page between its marks."""
+def main(given: Sequence[str] | None = None) -> int:
+    """Print the table, or write it into a page between its marks. Return 1 if a difference is beyond its bound."""
     parser = argparse.ArgumentParser(prog="twins", description=__doc__, allow_abbrev=False)
     parser.add_argument("--page", type=Path, help="the page whose table is replaced")
     page = parser.parse_args(given).page
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        lines = "\n".join(table([(twin, *twin.compare()) for twin in TWINS]))
+        found = [(twin, *twin.compare()) for twin in TWINS]
+    lines = "\n".join(table(found))
+    wrong = [twin.name for twin, difference, _ in found if not difference < twin.bound]
+    if wrong:
+        print(f"beyond their bounds: {', '.join(wrong)}", file=sys.stderr)
+        return 1
     if page is None:
         print(lines)
-        return
+        return 0
     before, rest = page.read_text(encoding="utf-8").split(OPENS)
     _, after = rest.split(CLOSES)
     page.write_text(f"{before}{OPENS}\n\n{lines}\n\n{CLOSES}{after}", encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -84,7 +84,7 @@ def draw_staleness(scene: Scene) -> Iterator[Drawing]:
             for bar, words in zip(axes.bar(range(oldest + 1), share, color="#777777"), said, strict=True):
                 style.put_titles(bar, words)
         else:
-            (line,) = axes.plot(range(oldest + 1), share, label=label, **scene.looks[first])
+            (line,) = axes.plot(range(oldest + 1), share, label=style.in_legend(label), **scene.looks[first])
             style.put_titles(line, label, [f"{label}: {words}" for words in said])
     if len(alike) > 1:
         style.put_legend_below(figure, axes)

@@ -43,7 +43,9 @@ def draw_compared(scene: Scene, comparison: Comparison, number: int) -> Drawing:
                 points = (pair.published.mean, pair.measured.mean)
                 bars = [None if end is None else np.abs(end - mean) for end, mean in zip(ends, points, strict=True)]
                 look = {**looks[pair.label], "linestyle": "none"}
-                drawn = axes.errorbar(*points, yerr=bars[1], xerr=bars[0], label=pair.label, elinewidth=1, **look)
+                drawn = axes.errorbar(
+                    *points, yerr=bars[1], xerr=bars[0], label=style.in_legend(pair.label), elinewidth=1, **look
+                )
                 words = f"{pair.label}: published {points[0]:.1f}, measured {points[1]:.1f} {UNITS[kind]}"
                 style.put_titles(drawn.lines[0], words)
             unit = UNITS[kind]
@@ -51,7 +53,7 @@ def draw_compared(scene: Scene, comparison: Comparison, number: int) -> Drawing:
             axes.set_title(fill(f"{kind}s: {metric}", 36), loc="left", fontsize=10)
     found = [axes.get_legend_handles_labels() for axes in figure.axes]
     handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
-    style.put_legend(figure, {label: handles[label] for label in shown})
+    style.put_legend(figure, {label: handles[style.in_legend(label)] for label in shown})
     words = (
         f"{comparison.title}, published and measured: gains with the interval of the measured one, levels with ± one "
         "standard deviation; on the dashed line both are equal."

@@ -137,7 +137,7 @@ def draw_mean(
     `band` is how dense the band is; 0 is none. A mark's title begins with the label and ends with `where` and its x.
     """
     mean, every = values.mean(axis=0), -(-len(x) // MARKS)
-    (line,) = axes.plot(x, mean, label=label, markevery=every, **look)
+    (line,) = axes.plot(x, mean, label=in_legend(label), markevery=every, **look)
     if band > 0 and len(values) > 1:
         axes.fill_between(x, *spread(values, range_of(metric)), color=look["color"], alpha=band, linewidth=0)
     marks = range(0, len(x), every)
@@ -159,6 +159,11 @@ def put_titles(artist: Artist, title: str, parts: Sequence[str] = ()) -> None:
 def legend_height(labels: Sequence[str], width: float) -> float:
     """Return the height in inches of a legend with these labels."""
     return 0.21 * math.ceil(len(labels) / _columns(labels, width))
+
+
+def in_legend(label: str) -> str:
+    """Return a label that matplotlib shows in a legend. It leaves out those that begin with an underscore."""
+    return f" {label}" if label.startswith("_") else label
 
 
 def put_legend_below(figure: Figure, axes: Axes) -> None:
