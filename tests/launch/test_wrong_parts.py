@@ -119,7 +119,7 @@ DATA: list[Case] = [
     ("nan", "train split: x holds NaN or infinite values; every value must be finite", ""),
     ("uneven", "train split: 40 samples but 39 labels; there must be one label per sample", ""),
     ("tensors", "train split: found Tensor, ndarray; use Split(x, y) of numpy arrays", ""),
-    ("classes", "classes is 10.0; it must be a whole number, at least 1", ""),
+    ("classes", "classes is 10.0; it must be an int, at least 1", ""),
     ("none", "got NoneType; return a raysim.data.dataset.Dataset", ""),
     (
         "draws",
