@@ -384,4 +384,4 @@ def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "callbacks"]) == 0
     assert capsys.readouterr().out.startswith("early_stopping   Ends the run when a metric has not improved")
     assert main(["list", "callbacks", "early_stopping"]) == 0
-    assert "evaluations in a row without improvement, after which the run ends" in capsys.readouterr().out
+    assert "evaluations (accuracy) or rounds (others) in a row without improvement" in capsys.readouterr().out
