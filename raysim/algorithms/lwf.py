@@ -23,8 +23,8 @@ from raysim.api import Broadcast, Client, ClientHalf, Method, Server, ServerHalf
 class LwF(Method):
     """LwF: distill the last task's final model on the new data (Li and Hoiem, TPAMI 2018, arXiv 1606.09282)."""
 
-    strength: Annotated[float, Ge(0), doc("lambda_o, eq. 4: weight of the distillation loss")] = 1.0
-    temperature: Annotated[float, Gt(0), doc("T, eq. 3: what both models' logits are divided by")] = 2.0
+    strength: Annotated[float, Ge(0), doc("lambda_o: weight of the distillation loss")] = 1.0
+    temperature: Annotated[float, Gt(0), doc("T, eq. 4: what both models' logits are divided by")] = 2.0
     t_squared: Annotated[bool, doc("multiply by T^2, so that gradients keep their size (Hinton et al.)")] = False
     rows: Annotated[Literal["new", "all"], doc("all distills on rows that other methods add to the batch, too")] = "new"
 
