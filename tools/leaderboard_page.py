@@ -16,7 +16,7 @@ from rank_agreement import agreement
 
 from raysim.config.yaml_text import read_yaml
 from raysim.evaluation.metrics import protocol_label
-from raysim.reports.costs import BYTES, STEPS, RunCost
+from raysim.reports.costs import BYTES, STEPS, RunCost, tabulate_budgets
 from raysim.reports.families import adjust_family
 from raysim.reports.grouping import MethodGroup, group_runs
 from raysim.reports.naming import show_bare
@@ -101,9 +101,12 @@ def _table(ranking: Ranking) -> Iterator[str]:
         *(quantity.title for quantity in SHOWN[:2]),
         BYTES.heading,
         STEPS.heading,
+        "on the front of",
         *(quantity.title for quantity in SHOWN[2:]),
         "its command",
     )
+    costs_of = tabulate_budgets(ranking.setting, ranking.protocol)
+    fronts = {row[0].text: row[-1].text for row in costs_of.rows} if costs_of else {}
     rows = []
     for group in ranking.setting.groups:
         protocol = group.protocols[0]
@@ -114,7 +117,8 @@ def _table(ranking: Ranking) -> Iterator[str]:
         command = f"`{shlex.join((f'setting={ranking.setting.title}', f'methods={name}'))}`"
         shown = [_show(quantity, group, protocol) for quantity in SHOWN]
         costs = [_show_cost(cost, group) for cost in (BYTES, STEPS)]
-        yield _line(group.label, rank, tier, str(len(group.runs)), *shown[:2], *costs, *shown[2:], command)
+        front = fronts.get(group.label) or NOTHING
+        yield _line(group.label, rank, tier, str(len(group.runs)), *shown[:2], *costs, front, *shown[2:], command)
 
 
 def _rank_of(ranking: Ranking, group: MethodGroup, protocol: str) -> tuple[str, str]:
@@ -224,17 +228,19 @@ def _mark(chosen: str | None, at_end: str) -> str:
 
 
 def render_moves(rankings: Sequence[Ranking], earlier: Sequence[Ranking]) -> str:
-    """Return the table of ranks in earlier results and in these, among the methods that are ranked in both."""
+    """Return the table of ranks and accuracies, earlier and now, of the methods that are ranked in both results."""
     before = {ranking.setting.title: ranking for ranking in earlier}
     common = [(before[one.setting.title], one) for one in rankings if one.setting.title in before]
     shared = [[name for name in new.ranks if name in old.ranks] for old, new in common]
     lines = [*_head("method", *(new.setting.title for _, new in common))]
     for name in dict.fromkeys(name for names in shared for name in names):
-        places = [
-            f"{_place(old, name, names)} → {_place(new, name, names)}" if name in names else NOTHING
+        moves = [
+            " → ".join(f"{_place(one, name, names)}: {_accuracy(one, name)}" for one in (old, new))
+            if name in names
+            else NOTHING
             for (old, new), names in zip(common, shared, strict=True)
         ]
-        lines.append(_line(name, *places))
+        lines.append(_line(name, *moves))
     return "\n".join(lines)
 
 
@@ -244,7 +250,7 @@ def render_agreement(rankings: Mapping[str, Ranking]) -> str:
     lines = [*_head("setting", *titles[:-1])]
     for place, title in enumerate(titles[1:], start=1):
         found = [agreement(rankings[title], rankings[other]) for other in titles[:place]]
-        shown = [f"{one.rho:.2f} ({one.low:.2f} to {one.high:.2f})" for one in found]
+        shown = [f"{one.rho:.2f} ({one.low:.2f} to {one.high:.2f}), {one.methods}" for one in found]
         lines.append(_line(title, *shown, *[NOTHING] * (len(titles) - 1 - place)))
     return "\n".join(lines)
 
@@ -252,6 +258,13 @@ def render_agreement(rankings: Mapping[str, Ranking]) -> str:
 def _place(ranking: Ranking, name: str, among: Sequence[str]) -> int:
     """Return a method's place among some methods."""
     return 1 + sum(ranking.ranks[other] < ranking.ranks[name] for other in among)
+
+
+def _accuracy(ranking: Ranking, name: str) -> str:
+    """Return a ranked method's mean."""
+    (group,) = (group for group in ranking.ranked if group.name == name)
+    found = ranking.quantity.average_group(group, ranking.protocol)
+    return f"{found.mean:.1f}" if found else NOTHING
 
 
 def insert_tables(page: str, tables: str) -> str:

@@ -1,10 +1,20 @@
 """Ranks over settings, the overview of a report, and the leaderboard's page, over made-up runs of known accuracies."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from leaderboard_page import CLOSES, OPENS, insert_tables, read_rankings, render_gains, render_search, render_tables
+from leaderboard_page import (
+    CLOSES,
+    OPENS,
+    insert_tables,
+    read_rankings,
+    render_gains,
+    render_moves,
+    render_search,
+    render_tables,
+)
 from made_runs import make_run
 
 from raysim.config.yaml_text import to_yaml
@@ -83,13 +93,13 @@ def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> No
     tables = render_tables(read_rankings(results), "results/x")
     rows = tables.partition("### a\n")[2].partition("### b\n")[0].splitlines()
     assert rows[1] == "<!-- results/x -->"
-    costs = "4.0 | - | 10.0"
+    costs = "4.0 | - | - | 10.0"
     assert rows[5:12] == [
-        "| DER | - | - | 1 | 99.0 | -9.0 | 4.0 | - | 10.0 | `setting=a methods=DER` |",
-        "| Heads | task-IL | - | 2 | 98.0 ± 0.0 | -8.0 ± 0.0 | 4.0 | - | 10.0 | `setting=a methods=Heads` |",
-        "| Joint, lr=0.1 | bound | - | 2 | 90.0 ± 0.0 | 0.0 ± 0.0 | 4.0 | - | 10.0 | `setting=a methods=Joint` |",
-        "| FedProx, mu=0.1 | 1 | 1 | 2 | 70.0 ± 0.0 | 20.0 ± 0.0 | 4.0 | - | 10.0 | `setting=a methods=FedProx` |",
-        "| ER | 2 (2 to 3) | 1 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | 4.0 | - | 10.0 | `setting=a methods=ER` |",
+        "| DER | - | - | 1 | 99.0 | -9.0 | 4.0 | - | - | 10.0 | `setting=a methods=DER` |",
+        "| Heads | task-IL | - | 2 | 98.0 ± 0.0 | -8.0 ± 0.0 | 4.0 | - | - | 10.0 | `setting=a methods=Heads` |",
+        "| Joint, lr=0.1 | bound | - | 2 | 90.0 ± 0.0 | 0.0 ± 0.0 | 4.0 | - | - | 10.0 | `setting=a methods=Joint` |",
+        "| FedProx, mu=0.1 | 1 | 1 | 2 | 70.0 ± 0.0 | 20.0 ± 0.0 | 4.0 | - | - | 10.0 | `setting=a methods=FedProx` |",
+        "| ER | 2 (2 to 3) | 1 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | 4.0 | - | - | 10.0 | `setting=a methods=ER` |",
         f"| FedAvg, lr=0.1 | 2 (2 to 3) | 1 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | {costs} | `setting=a methods=FedAvg` |",
         "",
     ]
@@ -100,6 +110,40 @@ def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> No
         "| FedProx | 1.8 | 1.5 | 1: 1 | 1: 2 |",
         "| ER | - | - | 1: 2 (2 to 3) | - |",
     ]
+
+
+def test_a_row_names_the_fronts_that_it_is_on(tmp_path: Path) -> None:
+    """ER is the best. Of those with FedAvg's bytes ER is better, and of those with FedProx's steps FedAvg is."""
+    rows: Mapping[str, Row] = {
+        "ER": ("a", "ER", ER, {0: 0.9}, "domain_il"),
+        "FedAvg": ("a", "FedAvg", {}, {0: 0.8}, "domain_il"),
+        "FedProx": ("a", "FedProx", PROX, {0: 0.7}, "domain_il"),
+    }
+    make_board(tmp_path, rows)
+    for name, mib, steps in (("ER", 2, 30), ("FedAvg", 2, 20), ("FedProx", 1, 20)):
+        path = tmp_path / name / "seed-0" / "summary.json"
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps(found | {"bytes_up": mib * 2**20, "bytes_down": 0, "steps": steps}))
+    lines = render_tables(read_rankings(tmp_path), "results/x").splitlines()
+    shown = {line.split(" | ")[0].strip("| "): line.split(" | ")[6:9] for line in lines if line.count(" | ") == 10}
+    assert shown == {
+        "method": ["sent, MiB", "gradient steps", "on the front of"],
+        "ER": ["2.0", "30", "bytes and steps"],
+        "FedAvg": ["2.0", "20", "steps"],
+        "FedProx": ["1.0", "20", "bytes"],
+    }
+
+
+def test_what_moved_has_the_places_and_means_of_both(tmp_path: Path) -> None:
+    for folder, plain, prox in (("now", 0.8, 0.75), ("earlier", 0.5, 0.7)):
+        rows: Mapping[str, Row] = {
+            "FedAvg": ("a", "FedAvg", {}, {0: plain}, "domain_il"),
+            "FedProx": ("a", "FedProx", PROX, {0: prox}, "domain_il"),
+            folder: ("a", "ER", ER, {0: 0.9}, "domain_il") if folder == "now" else ("a", "DER", {}, {0: 0.1}, "task_il"),
+        }
+        make_board(tmp_path / folder, rows)
+    found = render_moves(*(read_rankings(tmp_path / folder) for folder in ("now", "earlier")))
+    assert found.splitlines()[2:] == ["| FedAvg | 2: 50.0 → 1: 80.0 |", "| FedProx | 1: 70.0 → 2: 75.0 |"]
 
 
 def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_exclude(tmp_path: Path) -> None:
