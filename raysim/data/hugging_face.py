@@ -1,5 +1,6 @@
 """Datasets of the Hugging Face hub as a run's data. Images and labels are read once, when a run starts."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,8 @@ def hugging_face(
 
     rows = {key: load(key, wanted) for key, wanted in (("train", train), ("test", test))}
     y = {key: _labels(_column(of, "label", label), label) for key, of in rows.items()}
+    if len({labels.dtype.kind == "U" for labels in y.values()}) > 1:
+        raise ConfigError("dataset.label: found texts in one split and numbers in the other, allowed: one of the two")
     names: tuple[str, ...] | None = tuple(getattr(rows["train"].features[label], "names", ())) or None
     if y["train"].dtype.kind == "U":  # texts are numbered in sorted order
         names = tuple(np.unique(y["train"]).tolist())
@@ -56,30 +59,41 @@ def hugging_face(
             raise ConfigError(f"dataset.test: found the label {show(unknown[0])}, allowed: labels of dataset.train")
         y = {key: np.searchsorted(names, labels) for key, labels in y.items()}
     x = {key: _pixels(_column(of, "image", image), image, size, grey) for key, of in rows.items()}
-    ids = None if client is None else np.array(_column(rows["train"], "client", client))
+    ids = None if client is None else np.array([*_column(rows["train"], "client", client)])
     classes = len(names) if names else 1 + int(max(labels.max() for labels in y.values()))
     return Dataset(Split(x["train"], y["train"], ids), Split(x["test"], y["test"]), classes, names)
 
 
-def _column(rows: Any, key: str, name: str) -> list[Any]:
-    """Return the values of a column. Raises ConfigError if there is no such column; `key` is the config's."""
+def _column(rows: Any, key: str, name: str) -> Iterable[Any]:
+    """Return the values of a column, which may be decoded one by one; `key` is the config's.
+
+    Raises:
+        ConfigError: there is no such column.
+    """
     known = [*rows.features]
     if name not in known:
         raise ConfigError(f"dataset.{key}: found {show(name)}, allowed: one of {show(known)}{nearest(name, known)}")
-    return [*rows[name]]
+    found: Iterable[Any] = rows[name]
+    return found
 
 
-def _labels(values: list[Any], name: str) -> Array:
+def _labels(values: Iterable[Any], name: str) -> Array:
     """Return labels as int64 [n] or texts [n]. Raises ConfigError for others."""
-    labels = np.array(values)
-    if labels.ndim != 1 or labels.dtype.kind not in "iuU":
-        raise ConfigError(f"dataset.label: found {show(name)} with {show(values[:1])}, allowed: whole numbers or texts")
+    labels = np.array([*values])
+    if labels.ndim != 1 or labels.dtype.kind not in "biuU":
+        first = show(labels[:1].tolist())
+        raise ConfigError(f"dataset.label: found {show(name)} with {first}, allowed: whole numbers or texts")
     return labels if labels.dtype.kind == "U" else labels.astype(np.int64)
 
 
-def _pixels(values: list[Any], name: str, size: int, grey: bool) -> Array:
-    """Return images as uint8 [n, 1 or 3, size, size]. Raises ConfigError if the column has none."""
+def _pixels(values: Iterable[Any], name: str, size: int, grey: bool) -> Array:
+    """Return images as uint8 [n, 1 or 3, size, size]. Raises ConfigError if the column has none.
+
+    One is decoded at a time: photos may be much larger than `size`.
+    """
+    images = []
     for shown in values:
         if not isinstance(shown, Image.Image):
             raise ConfigError(f"dataset.image: found {show(name)} with {type(shown).__name__}, allowed: images")
-    return channels_first(np.stack([np.asarray(resize(shown, size, grey)) for shown in values]))
+        images.append(np.asarray(resize(shown, size, grey)))
+    return channels_first(np.stack(images))

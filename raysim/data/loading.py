@@ -28,16 +28,21 @@ def resolve_root(root: str | None) -> Path:
     Raises:
         ConfigError: `root` or $RAYSIM_DATA is set and is not a folder. Only the default is created.
     """
-    key, value = ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None) if root is None else ("dataset.root", root)
-    if value is not None:
-        path = Path(value).expanduser().absolute()
-        if not path.is_dir():
-            raise ConfigError(f"{key}: there is no folder {path}; make it, or leave {key} out to use {DEFAULT_ROOT}")
-        return path
-    path = DEFAULT_ROOT.expanduser()
-    with suppress(OSError):  # a read-only home matters only if a dataset is stored there
-        path.mkdir(parents=True, exist_ok=True)
+    key, path = choose_root(root)
+    if key is None:
+        with suppress(OSError):  # a read-only home matters only if a dataset is stored there
+            path.mkdir(parents=True, exist_ok=True)
+    elif not path.is_dir():
+        raise ConfigError(f"{key}: there is no folder {path}; make it, or leave {key} out to use {DEFAULT_ROOT}")
     return path
+
+
+def choose_root(root: str | None) -> tuple[str | None, Path]:
+    """Return the folder of the datasets, which may not exist, and what sets it: a key, a variable or nothing."""
+    if root is not None:
+        return "dataset.root", Path(root).expanduser().absolute()
+    variable = os.environ.get("RAYSIM_DATA")
+    return ("RAYSIM_DATA", Path(variable).expanduser().absolute()) if variable else (None, DEFAULT_ROOT.expanduser())
 
 
 def load_dataset(

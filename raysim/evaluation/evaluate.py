@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -12,8 +12,10 @@ import torch
 
 from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
+from raysim.config.component import NamedComponent
 from raysim.config.error_text import either, show
 from raysim.config.lookup import only_named_by
+from raysim.data.loading import choose_root
 from raysim.data.text import reword
 from raysim.evaluation.metrics import SEEN, ProtocolMetrics, describe_metric, metric_of, protocol_label
 from raysim.evaluation.scoring import (
@@ -204,22 +206,60 @@ def _check_held_out(run_config: Config, changed: Config) -> None:
     Raises:
         ConfigError: the run held out no samples, or other samples than requested.
     """
-    dataset, trained_on = changed.dataset.keys(), run_config.dataset.keys()
-    path = dataset.get("path")
-    if path is not None and (changed.dataset.name, path) == (run_config.dataset.name, trained_on.get("path")):
-        drawn = ("test", "test_fraction", "seed") if dataset.get("test") is None else ()  # from the training file
-        others = [key for key in drawn if dataset.get(key) != trained_on.get(key)]
-        if others:
-            raise ConfigError(
-                f"dataset.{others[0]}: found {show(dataset.get(others[0]))}, which draws tests among the samples that "
-                f"the run may have been trained on, allowed: {show(trained_on.get(others[0]))}, as in the run"
-            )
-        if dataset.get("test") == path:
-            raise ConfigError("dataset.test: found the file that the run was trained on, allowed: another file")
+    trained_on = [_drawn_from(run_config, one) for one in (run_config.dataset, *(run_config.domains or ()))]
+    for dataset in (changed.dataset, *(changed.domains or ())):
+        drawn = _drawn_from(changed, dataset)
+        if drawn not in trained_on and drawn.path is not None:
+            for of_run in trained_on:
+                _check_tests(drawn, of_run)
     if changed.evaluation.split == "validation" and _held_out(run_config) != _held_out(changed):
         raise ConfigError(
             "evaluation.split: found validation, of samples that the run may have been trained on, allowed: test, or "
             "what it held out itself: its own dataset, scenario and evaluation.validation_fraction"
+        )
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What decides which of a dataset's samples are tests: a file of tests, or a draw among the training file's."""
+
+    name: str
+    path: str | None
+    test: str | None
+    draw: Mapping[str, object]
+    train: str | None = field(compare=False)  # tests stay tests, whatever else is trained on
+
+
+def _drawn_from(config: Config, dataset: NamedComponent) -> _Drawn:
+    """Return where a dataset's tests are from. Files in the folder of the datasets have paths from there."""
+    root, keys, files = choose_root(config.dataset.root)[1].resolve(), dataset.keys(), {}
+    for key, name in keys.items():
+        if key in ("path", "test", "train") and isinstance(name, str):
+            file = (root / Path(name).expanduser()).resolve()
+            files[key] = str(file.relative_to(root) if file.is_relative_to(root) else file)
+    draw = {} if "test" in files else {key: keys.get(key) for key in ("test_fraction", "seed", "split")}
+    return _Drawn(dataset.name, files.get("path"), files.get("test"), draw, files.get("train"))
+
+
+def _check_tests(drawn: _Drawn, of_run: _Drawn) -> None:
+    """Refuse tests that are among the samples that a run was trained on, or may be.
+
+    Raises:
+        ConfigError: they are.
+    """
+    same = (drawn.name, drawn.path) == (of_run.name, of_run.path)
+    if drawn.test is not None:
+        split = drawn.test.partition("[")[0]  # of which train[:90%] is a part
+        if split == of_run.path or (same and of_run.train and split == of_run.train.partition("[")[0]):
+            raise ConfigError("dataset.test: found what the run was trained on, allowed: another file or split")
+    elif same:
+        key, found, allowed = "test", "null", "a file of tests"
+        if of_run.test is None:
+            key = next(key for key in drawn.draw if drawn.draw[key] != of_run.draw[key])
+            found, allowed = show(drawn.draw[key]), show(of_run.draw[key])
+        raise ConfigError(
+            f"dataset.{key}: found {found}, which draws tests among the samples that the run may have been trained on, "
+            f"allowed: {allowed}, as in the run"
         )
 
 

@@ -160,7 +160,10 @@ class FollowedRun:
     def _describe(self) -> Mapping[str, Any]:
         """Return what the page shows in words and numbers, and how it draws the rest."""
         known: dict[str, Any] = {"label": self.label, "state": self.state, "trouble": self._trouble}
-        known |= {"stopping": (self.directory / STOP).exists(), "directory": single_line(quote(str(self.directory)))}
+        known |= {
+            "stopping": os.path.exists(self.directory / STOP),
+            "directory": single_line(quote(str(self.directory))),
+        }
         known |= {"read": round(self._file.offset / max(1, self._file.size), 2) if self.more else 1}
         known |= {"round": self._rounds.last, "width": self._rounds.width, "summary": shorten_summary(self._summary)}
         if (facts := self._facts) and self._evaluations and self._trips:

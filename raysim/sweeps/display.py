@@ -41,6 +41,10 @@ class SweepDisplay(Display):
         """Show how a run ended."""
 
 
+class PythonDisplay(SweepDisplay):
+    """Display of a call from Python: its warnings are Python's, and nothing else is shown."""
+
+
 class CellDisplay(RunDisplay):
     """Display of one run of a sweep: in the sweep's display, and lines with the run's folder."""
 

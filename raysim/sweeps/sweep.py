@@ -1,6 +1,7 @@
 """A sweep from its file to its directory: check all runs, carry out those not done, record each, return outcomes."""
 
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -10,22 +11,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 from raysim.callbacks.callback_list import make_callbacks
 from raysim.config import Config
+from raysim.config.comparison import result_settings
 from raysim.engine.compatibility import check_methods
 from raysim.engine.hook_names import describe_unused
 from raysim.engine.simulation import load_parts, simulate_here
 from raysim.engine.vectorised.support import describe_one_at_a_time
 from raysim.estimate import placement
 from raysim.estimate.concurrency import CPUS_OF_A_RUN, gpus_of_a_run, runs_at_once
-from raysim.estimate.memory import estimate_memory, processes_alone
+from raysim.estimate.memory import MemoryNeed, estimate_memory, processes_alone
 from raysim.federation.doubts import describe_doubts
 from raysim.federation.federation import Federation
 from raysim.launch.execution import Execution
 from raysim.launch.recovery import Attempt
+from raysim.models.flat import FlatModel
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.result import Result
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import DIVERGED, RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
-from raysim.sweeps.display import CellDisplay, SweepDisplay, open_sweep_display
+from raysim.sweeps.display import CellDisplay, PythonDisplay, SweepDisplay, open_sweep_display
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, Diverged, Lost, NotWritten, RunError, convert_to_run_error
 from raysim.system.files import lock_directory
@@ -37,6 +40,7 @@ from raysim.system.seeding import torch_untouched
 if TYPE_CHECKING:
     from raysim.actors.session import Session
 
+CHANGE_NO_NEED = (("name",), ("seed",), ("training", "optimizer", "lr"))  # these keys change no run's memory
 LOST: Sequence[RunEnd] = ("failed", "diverged")  # ends of a trial with which its candidate is out
 
 
@@ -71,7 +75,9 @@ def sweep(
         RunError: runs failed, other than by a trial's divergence; all others were carried out.
     """
     plan = plan_sweep(config, overrides, out)
-    with open_sweep_display(plan, quiet=not progress) if display is None else nullcontext(display) as shown:
+    if display is None and not progress:
+        display = PythonDisplay()
+    with open_sweep_display(plan, quiet=False) if display is None else nullcontext(display) as shown:
         outcomes = carry_out(plan, local, jobs, shown)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
@@ -152,6 +158,7 @@ class _Runs:
         self._out = out
         self._display = display
         self._warned: set[str] = set()
+        self._needs: dict[str, MemoryNeed] = {}  # by the settings that change it
         self._running: dict[Execution, tuple[Cell, Generator[None, None, None]]] = {}
 
     def carry_out(self, cells: Sequence[Cell], place: _Place) -> None:
@@ -193,11 +200,10 @@ class _Runs:
         try:
             with convert_to_run_error():
                 federation, model = load_parts(cell.config)
+                doubts = [*describe_doubts(federation)]
+                if place.measured or cell.config.resources.address is None:
+                    doubts.append(self._check_memory(cell.config, federation, model))
             callbacks = make_callbacks(cell.config, federation.protocols)
-            lacking = ""
-            if cell.config.resources.address is None:
-                need = estimate_memory(cell.config, federation, model)
-                lacking = placement.check_alone(cell.config, this_machine(), need)
         except (ConfigError, RunError) as error:
             self._end(cell, "failed", None, str(error))
             return
@@ -209,18 +215,31 @@ class _Runs:
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
             return place.start(cell.config, federation, saved, footprint)
 
-        shown = CellDisplay(self._display, cell)
         methods = check_methods(cell.config)
-        hooks = (*describe_unused(methods), *describe_one_at_a_time(cell.config, methods))
-        for line in filter(None, (*hooks, *describe_doubts(federation), lacking)):
-            if line not in self._warned:  # once for all runs
-                shown.say(line)
-            self._warned.add(line)
+        for line in (*describe_unused(methods), *describe_one_at_a_time(cell.config, methods), *filter(None, doubts)):
+            self._warn(cell, line)
+        shown = CellDisplay(self._display, cell)
         run = Execution(cell.config, federation, callbacks, self._out / cell.folder, shown, start)
         self._running[run] = cell, run.steps(began, footprint, _around(footprint if place.measured else None))
         if self.stopping:
             run.recovery.stop()
         self._advance(run)
+
+    def _check_memory(self, config: Config, federation: Federation, model: FlatModel) -> str:
+        """Return a warning about a run that this machine cannot hold, or ""; the seeds of a row share its estimate."""
+        settings = repr(result_settings(config, CHANGE_NO_NEED))
+        if settings not in self._needs:
+            self._needs[settings] = estimate_memory(config, federation, model)
+        return placement.check_alone(config, this_machine(), self._needs[settings])
+
+    def _warn(self, cell: Cell, line: str) -> None:
+        """Show a warning about a run, once for all runs."""
+        if line in self._warned:
+            return
+        self._warned.add(line)
+        if isinstance(self._display, PythonDisplay):
+            warnings.warn(f"{cell.folder}: {line}", stacklevel=2)
+        CellDisplay(self._display, cell).say(line)
 
     def _advance(self, run: Execution) -> None:
         """Carry a run out to its next event, its failure or its end; the other runs then take precedence."""
@@ -316,9 +335,8 @@ def _check(to_do: Sequence[Cell], capacity: Capacity, jobs: int | None) -> int:
     for cell in to_do:
         placement.check_gpus(cell.config, capacity)
         placement.check_custom(cell.config, capacity)
-    wanted = [cell.config.resources for cell in to_do]
-    cpus = max((CPUS_OF_A_RUN, *(each.server_cpus for each in wanted)))
-    custom: dict[str, float] = {}
-    for name, share in (item for each in wanted for item in each.custom.items()):
-        custom[name] = max(custom.get(name, 0.0), share)
-    return runs_at_once(capacity, max(map(gpus_of_a_run, wanted), default=0.0), jobs, cpus, custom)
+    rooms = []
+    for wanted in (cell.config.resources for cell in to_do):
+        cpus = max(CPUS_OF_A_RUN, wanted.server_cpus)
+        rooms.append(runs_at_once(capacity, gpus_of_a_run(wanted), jobs, cpus, wanted.custom))
+    return min(rooms, default=1)

@@ -1,6 +1,7 @@
 """The dataset hugging_face without its package: a stand-in says what the package would."""
 
 import sys
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -41,7 +42,12 @@ def rows(labels):
 @pytest.fixture
 def package(monkeypatch):
     """A dataset of two splits with texts as labels."""
-    splits = {"train": rows(["dog", "cat", "dog"]), "test": rows(["cat", "dog"]), "other": rows(["cow"])}
+    splits = {
+        "train": rows(["dog", "cat", "dog"]),
+        "test": rows(["cat", "dog"]),
+        "other": rows(["cow"]),
+        "yes": rows([True, False]),
+    }
 
     def load_dataset(path, split, **options):
         if split not in splits:
@@ -50,6 +56,35 @@ def package(monkeypatch):
 
     package = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=lambda **options: None)
     monkeypatch.setitem(sys.modules, "datasets", package)
+
+
+@pytest.mark.usefixtures("package")
+def test_truth_values_are_labels_and_not_beside_texts(tmp_path):
+    keys = {"path": "pets", "image": "picture", "label": "kind", "size": 4, "train": "yes"}
+    found = hugging_face(tmp_path, False, test="yes", **keys)
+    assert (found.train.y.tolist(), found.classes) == ([1, 0], 2)
+    with pytest.raises(ConfigError, match=r"dataset\.label: found texts in one split and numbers in the other"):
+        hugging_face(tmp_path, False, test="test", **keys)
+
+
+def test_one_image_is_decoded_at_a_time(tmp_path, monkeypatch):
+    """Columns of the package from version 4 on decode an image when it is asked for."""
+    made, most = [], []
+
+    class Lazy(list):
+        def __iter__(self):
+            for _ in range(len(self)):
+                picture = Image.new("RGB", (8, 8))
+                made.append(weakref.ref(picture))
+                most.append(sum(one() is not None for one in made))
+                yield picture
+                del picture
+
+    split = Rows(picture=Lazy([None] * 20), kind=[0, 1] * 10)
+    package = SimpleNamespace(load_dataset=lambda *_, **__: split, DownloadConfig=lambda **_: None)
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    assert len(hugging_face(tmp_path, False, path="pets", image="picture", label="kind", size=4).train.x) == 20
+    assert max(most) <= 2  # the next one is made before the last is forgotten
 
 
 @pytest.mark.usefixtures("package")

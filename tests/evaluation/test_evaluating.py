@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import raysim
 from raysim.cli import main
+from raysim.config.yaml_text import to_yaml_line
 from raysim.evaluation import scoring
 from raysim.system.errors import ConfigError
 
 CLASSES = {"kind": "class_incremental", "tasks": 2}
+TEXT = {"name": "bag_of_embeddings", "width": 4, "hidden": []}
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +132,53 @@ def test_tests_among_training_samples_are_refused(tiny: Any, tmp_path: Path) -> 
     for directory, override, found in (
         (drawn, "dataset.seed=1", f"dataset.seed: found 1{among}0, as in the run"),
         (drawn, "dataset.test_fraction=0.4", f"dataset.test_fraction: found 0.4{among}0.2, as in the run"),
-        (apart, "dataset.test=null", f"dataset.test: found null{among}'two.csv', as in the run"),
-        (drawn, "dataset.test=one.csv", "dataset.test: found the file that the run was trained on, allowed: another"),
+        (apart, "dataset.test=null", f"dataset.test: found null{among}a file of tests, as in the run"),
+        (
+            drawn,
+            "dataset.test=one.csv",
+            "dataset.test: found what the run was trained on, allowed: another file or split",
+        ),
+        (drawn, "dataset.test=./one.csv", "dataset.test: found what the run was trained on, allowed: another file"),
     ):
         assert refusal(directory, override).startswith(found)
     assert raysim.evaluate(drawn, ["dataset.test=two.csv"]).samples == [30]
+    on_itself = raysim.run(tiny(dataset={**keys, "test": "one.csv"}, **given), out=tmp_path / "same", local=True)
+    assert raysim.evaluate(on_itself.directory).samples == [30]
+
+
+def test_tests_are_checked_by_their_files_whatever_names_them(tiny: Any, tmp_path: Path) -> None:
+    """The lines of one.jsonl say which are tests; with another key for that, tests are drawn among all of them."""
+    for name in ("one", "two"):
+        lines = [{"text": f"word{n % 5}", "label": n % 2, "split": "test" if n < 10 else "train"} for n in range(30)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    keys = {"name": "text_jsonl", "path": "one.jsonl", "length": 4, "root": str(tmp_path)}
+    given = {"scenario": {"kind": "class_incremental", "tasks": 1}, "logging__tensorboard": False, "model": TEXT}
+    run = raysim.run(tiny(dataset=keys, **given), out=tmp_path / "run", local=True).directory
+    assert raysim.evaluate(run).samples == [10]
+    for other in ("dataset.split=other", "dataset.path=./one.jsonl dataset.split=other"):
+        assert refusal(run, *other.split()).startswith("dataset.split: found 'other', which draws tests among")
+    assert "found what the run was trained on" in refusal(run, "dataset.path=two.jsonl", "dataset.test=one.jsonl")
+    (tmp_path / "moved").mkdir()
+    shutil.copy(tmp_path / "one.jsonl", tmp_path / "moved")
+    elsewhere = f"dataset.root={tmp_path / 'moved'}"
+    assert raysim.evaluate(run, [elsewhere]).samples == [10]
+    assert refusal(run, elsewhere, "dataset.split=other").startswith("dataset.split: found 'other', which draws tests")
+
+
+def test_every_domain_is_checked(tiny: Any, tmp_path: Path) -> None:
+    """A domain of the run's file with another seed has other tests, which the run was trained on."""
+    for name in ("one", "two"):
+        for label in ("a", "b"):
+            (tmp_path / name / label).mkdir(parents=True)
+            for n in range(10):
+                Image.new("L", (4, 4), n).save(tmp_path / name / label / f"{n}.png")
+    one, two = ({"name": "image_folder", "path": name, "size": 4} for name in ("one", "two"))
+    scenario = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": [one, two]}}
+    dataset = {**one, "root": str(tmp_path)}
+    run = raysim.run(tiny(dataset=dataset, scenario=scenario), out=tmp_path / "run", local=True).directory
+    assert raysim.evaluate(run).samples == [4, 4]
+    seeds = f"scenario.shift.domains={to_yaml_line([one, {**two, 'seed': 1}])}"
+    assert refusal(run, seeds).startswith("dataset.seed: found 1, which draws tests among")
 
 
 def test_prompts_are_those_of_the_runs_tasks(tiny: Any, tmp_path: Path) -> None:

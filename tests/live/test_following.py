@@ -260,6 +260,11 @@ def test_files_that_are_not_raysims(file: str, content: str, trouble: str, two_t
     assert (run.state, head(run)["round"]) == ("killed", 2)
 
 
+def test_what_cannot_be_reached_is_waited_for(two_tasks: Path) -> None:
+    """A name that is too long fails as a folder without permission does, also for root: by an error of the system."""
+    assert follow(two_tasks.parent / ("x" * 300)).state == "waiting"
+
+
 def test_a_pipe_is_not_waited_for(two_tasks: Path, copied: Copy) -> None:
     directory = copied(two_tasks)
     for name in ("rounds.jsonl", "summary.json"):

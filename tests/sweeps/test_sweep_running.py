@@ -11,6 +11,8 @@ from carrying import carried_out, standings, statuses
 
 import raysim
 from raysim.engine.events import Event, RoundDone
+from raysim.estimate.memory import MemoryNeed
+from raysim.sweeps import sweep
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import plan_sweep
 from raysim.sweeps.display import SweepDisplay
@@ -72,6 +74,31 @@ def test_a_warning_of_all_runs_is_said_once(grid: Grid, tmp_path: Path) -> None:
     source = grid(axes, **{"training.vectorise": 2})
     assert statuses(carry_out(plan_sweep(source, (), tmp_path), True, None, Says())) == ["done"] * 4
     assert len([text for text in told if "vectorise" in text]) == 1
+
+
+def test_from_python_a_warning_is_one_of_pythons(grid: Grid, tmp_path: Path) -> None:
+    source = grid({"seed": [0, 1], "methods": {"LwF": {"lwf": {}}}}, **{"training.vectorise": 2})
+    with pytest.warns(UserWarning, match=r"LwF/seed-0: training\.vectorise: .* lwf\.penalty") as warned:
+        raysim.sweep(source, out=tmp_path, local=True)
+    assert len(warned) == 1
+
+
+def test_an_error_of_an_estimate_ends_no_other_run(grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The custom code of a model may fail in any of its passes, also in those before the first round."""
+    estimate, seen = sweep.estimate_memory, []
+
+    def first_fails(*given: Any) -> MemoryNeed:
+        seen.append(given)
+        if len(seen) == 1:
+            raise ValueError("in the third pass")
+        return estimate(*given)
+
+    monkeypatch.setattr(sweep, "estimate_memory", first_fails)
+    axes = {"model.hidden": [[5], [6]], "seed": [0, 1], "training.optimizer.lr": [0.1, 0.2]}
+    outcomes = carried_out(grid(axes), tmp_path)
+    assert statuses(outcomes) == ["failed"] + ["done"] * 7
+    assert outcomes[0].problem.startswith("ValueError: in the third pass")
+    assert len(seen) == 3  # one for each model, and the one that failed
 
 
 def test_a_run_that_this_machine_cannot_hold_is_refused(
