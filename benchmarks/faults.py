@@ -44,6 +44,7 @@ CONFIG: Mapping[str, Any] = {
     "checkpoint": {"every_rounds": 3, "tries": 20},
     "logging": {"tensorboard": False},
 }
+UNHARMED = "nothing was struck"
 PATIENCE = 240.0  # seconds for a run, with its resumes
 LAST = 100  # the last round after which a fault may happen
 
@@ -132,9 +133,7 @@ def carry_out(kinds: tuple[str, ...], early: bool, folder: Path, draws: random.R
                 run.kill()
                 return None, "it hung"
         if run.returncode == 0:
-            return (
-                (raysim.load(out).model_sha256, f"resumed {resumed} times") if struck else (None, "nothing was struck")
-            )
+            return (raysim.load(out).model_sha256, f"resumed {resumed} times") if struck else (None, UNHARMED)
         resumed += 1
     return None, "it did not end"
 
@@ -168,10 +167,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="f", dir="/tmp", ignore_cleanup_errors=True) as name:
             found, how = carry_out(kinds, early, Path(name), draws)
             left = left_behind(Path(name)) + sorted(set(os.listdir("/dev/shm")) - before)
-        good = found == expected and not left
+        good = (found == expected or how == UNHARMED) and not left
         wrong += not good
         when = "at the start" if early else "later"
-        words = f"{' and '.join(kinds)}, {when}: {how}, {'same bits' if found == expected else 'OTHER BITS'}"
+        bits = "" if how == UNHARMED else ", same bits" if found == expected else ", OTHER BITS"
+        words = f"{' and '.join(kinds)}, {when}: {how}{bits}"
         print(
             f"{number + 1:3}  {'ok ' if good else 'BAD'} {words}{', left: ' * bool(left)}{', '.join(left)}", flush=True
         )

@@ -60,8 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _what(given: Sequence[str]) -> str:
     """Return what failed, for an error message."""
-    command = given[0] if given else ""
-    return f"the {command}" if command in ("check", "report", "sweep") else "the run"
+    names = {"evaluate": "the evaluation", "live": "the live page", "show": "the picture"}
+    same = {name: f"the {name}" for name in ("check", "download", "report", "sweep")}
+    return (names | same).get(given[0] if given else "", "the run")
 
 
 def describe_mistake(error: ConfigError) -> str:

@@ -1,7 +1,7 @@
 """Messages between the server and its clients: deltas, broadcasts, requests and terms."""
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 from torch import Tensor
@@ -74,8 +74,10 @@ def count_bytes(value: Any) -> int:
     """Return the bytes of all tensors in a message, at any depth of lists, tuples, mappings and dataclasses."""
     if hasattr(value, "nbytes"):
         return int(value.nbytes)
+    if isinstance(value, Term):
+        return count_bytes(value.value)  # the server knows what the weight follows from
     if is_dataclass(value) and not isinstance(value, type):
-        return sum(count_bytes(v) for v in vars(value).values())
+        return sum(count_bytes(getattr(value, part.name)) for part in fields(value))
     if isinstance(value, Mapping):
         return sum(count_bytes(v) for v in value.values())
     if isinstance(value, list | tuple):

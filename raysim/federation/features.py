@@ -177,7 +177,8 @@ class FeaturePass:
         adapters = model.adapters if any(True for part in inside for _ in find_adapters(part)) else None
         network = [model.name, to_plain(model.keys()), to_plain(adapters), module.begin, module.feature_shape]
         samples = [to_plain(self._federation.normalization), self._federation.shape, CHUNK]
-        known = json.dumps([*network, *samples, describe_machine(self._device), VERSION, digest_own_code([model.name])])
+        code = digest_own_code([model.name] if ":" in model.name else [])  # a custom model's
+        known = json.dumps([*network, *samples, describe_machine(self._device), VERSION, code])
         common = blake2b(known.encode(), digest_size=16)
         for stage in stages:
             for tensor in tensors_of(stage):

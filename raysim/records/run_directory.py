@@ -160,7 +160,10 @@ def find_interruption(directory: Path) -> str | None:
     except RUBBISH:  # there is none, as the process was killed
         return "the process ended in the middle of the run"
     if status == "done":
-        raise ConfigError(f"--out {directory}: another run has just been done there, allowed: a new or empty directory")
+        raise ConfigError(
+            f"--out {directory}: another run has just been done there, allowed: a new or empty directory; or "
+            "--resume once more, for its result"
+        )
     return None if status == "interrupted" else f"the run {status}"
 
 

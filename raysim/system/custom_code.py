@@ -77,5 +77,5 @@ def _paths(name: str) -> Iterator[Path]:
         return
     if hasattr(module, "__path__"):
         yield from (Path(place).resolve() for place in module.__path__)
-    elif module.__file__ is not None:
-        yield Path(module.__file__).resolve()
+    elif (file := getattr(module, "__file__", None)) is not None:  # a notebook has none
+        yield Path(file).resolve()

@@ -70,7 +70,7 @@ def unfailing_output(also_results: bool) -> Iterator[None]:
     while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(spare, True)
     os.close(spare)
-    if isinstance(sys.stdout, TextIOWrapper):
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
     before = sys.stdout, sys.stderr
     if also_results and sys.stdout is not None:

@@ -6,7 +6,7 @@ torch.save writes the records. They are read with weights_only=True, which build
 import io
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import zip_longest
 from typing import Any, ClassVar
 
@@ -161,7 +161,7 @@ def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: map_tensors(change, part) for key, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{key: map_tensors(change, part) for key, part in vars(value).items()})
+        return replace(value, **{part.name: map_tensors(change, getattr(value, part.name)) for part in fields(value)})
     if not isinstance(value, list | tuple):
         return value
     parts = [map_tensors(change, part) for part in value]
