@@ -35,6 +35,13 @@ def _domains(config: Config) -> Iterator[Mistake]:
     domains = config.domains
     if domains is not None and not any(domain.same_as(config.dataset) for domain in domains):
         found, titles = config.dataset.title, [domain.title for domain in domains]
+        if found in titles:
+            keys, of_domain = config.dataset.keys(), domains[titles.index(found)].keys()
+            key = next(key for key, value in keys.items() if value != of_domain.get(key))
+            where = f"as in scenario.shift.domains.{titles.index(found)}; or change both"
+            words = f"found {show(to_plain(keys[key]))}, allowed: {show(to_plain(of_domain.get(key)))}, {where}"
+            yield Mistake(("dataset", key), words)
+            return
         allowed = f"one of scenario.shift.domains, {show(titles)}"
         yield Mistake(("dataset", "name"), f"found {show(found)}, allowed: {allowed}{nearest(found, titles)}")
 

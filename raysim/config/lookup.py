@@ -6,6 +6,7 @@ other users are read with `only_named_by`, which imports no custom component.
 """
 
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -202,6 +203,9 @@ def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Cal
         if not (isinstance(component, type) and isinstance(parent, type) and issubclass(component, parent)):
             allowed = f"a subclass of {wanted.parent.replace(':', '.')}"
             raise ConfigError(f"{kind} {show(name)}: found {show(component)}, allowed: {allowed}")
+        if kind == "method" and (fields := _annotated(component)) and "__dataclass_fields__" not in vars(component):
+            words = f"found a class with {fields[0]} that is no dataclass, so it has no keys"
+            raise ConfigError(f"{kind} {show(name)}: {words}, allowed: @dataclass(frozen=True, kw_only=True) above it")
         if not wanted.takes:
             return component
     try:
@@ -219,6 +223,12 @@ def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Cal
         words = f"found no keyword-only parameter {lacking[0]}, allowed: one, which is a key of every {kind}"
         raise ConfigError(f"{kind} {show(name)}: {words}")
     return component
+
+
+def _annotated(component: type) -> list[str]:
+    """Return the names that a class's own body annotates as fields."""
+    found = inspect.get_annotations(component)
+    return [name for name, hint in found.items() if "ClassVar" not in str(hint) and not name.startswith("_")]
 
 
 def _a(kind: str) -> str:

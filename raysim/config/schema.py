@@ -7,12 +7,14 @@ from pydantic import AfterValidator, Field, model_validator
 
 from raysim.config.block import Allowed, Block, Count, NotNegative, Positive, WholeNumber
 from raysim.config.component_blocks import Callbacks, DatasetConfig, Domain, Domains, Methods, Model
+from raysim.config.error_text import show
 from raysim.config.experiment import Aggregation, LearnedObjective, MemoryConfig, Participation, Partition, Training
 from raysim.config.scenarios import DomainIncremental, Scenario
 from raysim.config.timing import Clients, Schedule, SynchronousSchedule
 from raysim.system.capacity import CAN_FORK
 
 FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
+IN_FOLDER_NAMES = "letters, digits, spaces and _ - . + = @ , between them"
 ADDRESS = re.compile(r"[^\s/]+:\d{1,5}")
 LONGEST_NAME = 200  # bytes; file systems allow 255
 LARGEST_FLOAT32 = float.fromhex("0x1.fffffep+127")
@@ -23,15 +25,11 @@ RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")  # resources that Ray
 def folder_name(name: str) -> str:
     """Return a name if it is a valid folder name. Raises ValueError."""
     if not FOLDER_NAME.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
-        raise ValueError("no name for a folder")
+        raise ValueError(f"no name for a folder: {show(name)}; allowed: {IN_FOLDER_NAMES}")
     return name
 
 
-FolderName = Annotated[
-    str,
-    AfterValidator(folder_name),
-    Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
-]
+FolderName = Annotated[str, AfterValidator(folder_name), Allowed(f"a name for a folder: {IN_FOLDER_NAMES}")]
 
 
 def _check_gpu_share(number: float) -> float:

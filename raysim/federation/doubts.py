@@ -25,6 +25,10 @@ def _doubts(federation: Federation) -> Iterator[str]:
     if of_images and x.dtype == np.float32 and (largest := float(np.abs(x).max(initial=0))) > LARGEST:
         advice = "save uint8, which is divided by 255, or set dataset.normalize=standard"
         yield f"dataset: found images of floats up to {largest:.6g}, which are used as they are; {advice}"
+    if len(federation.shape) == 3 and not federation.raw_shape and x.shape[-1] in (1, 3) and min(x.shape[1:3]) > 4:
+        high, wide, channels = x.shape[1:]
+        advice = f"if these are {high} x {wide} pixels, save [N, {channels}, {high}, {wide}]"
+        yield f"dataset: found {high} channels of {wide} x {channels} pixels, as channels come first; {advice}"
     if not isinstance(federation.objective, Classification):
         return
     trained, tested = (np.bincount(split.y, minlength=dataset.classes) for split in (dataset.train, dataset.test))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: str | Path | Mapping[str, object] | Config | None,
+    config: str | Path | Mapping[str, object] | Config | None = None,
     overrides: Sequence[str] | Mapping[str, object] = (),
     out: str | Path | None = None,
     local: bool = False,
@@ -78,7 +78,8 @@ def run(
 
     Raises:
         ConfigError: the config, the data or the resources are wrong; nothing was started.
-        RunError: the run failed; its directory has what was recorded until then.
+        RunError: the run failed; its directory has what was recorded until then. With `local`, an error of a method's
+            or a component's code is raised as it is, for a debugger.
     """
     began = time.perf_counter()
     if resume:

@@ -12,7 +12,7 @@ from raysim.config import Config, open_document, parse_overrides, split_key
 from raysim.config.block import Allowed, Block
 from raysim.config.bundled import bundled_names, find_config
 from raysim.config.document import Document, Given, Keys, Line, dotted, first_mistake
-from raysim.config.error_text import either, show
+from raysim.config.error_text import either, nearest, show
 from raysim.config.mistakes import explain_errors
 from raysim.config.schema import FolderName
 from raysim.config.yaml_text import read_yaml
@@ -161,6 +161,7 @@ def _base(document: Document, file: SweepFile) -> Document:
         if not path.is_file() and file.base not in bundled_names():
             words = f"found {show(file.base)}, and there is no file {path}; allowed: a config's path, relative to this "
             words += ("file" if document.file else "directory") + ", or a name that `raysim configs` lists"
+            words += nearest(file.base, bundled_names())
             raise document.error(("base",), words)
         return read_yaml(find_config(file.base, folder))
     base = open_document(file.base)

@@ -104,6 +104,15 @@ def test_ones_own_has_the_signature_of_its_kind(kind: str, name: str) -> None:
     assert callable(resolve(kind, f"signatures:{name}", {}))
 
 
+def test_a_method_with_fields_is_a_dataclass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["from raysim.api import Method", "class Plain(Method):", "    alpha: float = 0.1", "class Bare(Method): ..."]
+    (tmp_path / "undecorated.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert callable(resolve("method", "undecorated:Bare", {}))
+    with pytest.raises(ConfigError, match=r"found a class with alpha that is no dataclass, .*, allowed: @dataclass\("):
+        resolve("method", "undecorated:Plain", {})
+
+
 @pytest.mark.usefixtures("signatures")
 @pytest.mark.parametrize("kind", ALL_KINDS)
 @pytest.mark.parametrize("name", ["other", "more", "fewer", "root", "Model", "rmtree"])

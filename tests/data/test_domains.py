@@ -269,6 +269,16 @@ WRONG = [
 ]
 
 
+def test_a_domain_with_another_size_names_the_key(tiny):
+    """The dataset is the first domain with one key changed."""
+    one = {"name": "image_folder", "path": "pets", "size": 16}
+    scenario = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": [one, {**one, "path": "more"}]}}
+    values = load(tiny()).model_dump() | {"dataset": {**one, "size": 24}, "scenario": scenario}
+    words = "dataset.size: found 24, allowed: 16, as in scenario.shift.domains.0; or change both"
+    with pytest.raises(ConfigError, match=words):
+        load(values)
+
+
 @pytest.mark.parametrize(("change", "words"), WRONG)
 def test_what_is_wrong_is_one_line(tiny, change, words):
     found = {"tasks": 3, "domains": ["digits", "digits", "digits"], **change}

@@ -48,6 +48,14 @@ def test_images_without_a_scale_and_labels_from_1_are_said(config_of, x, y, chan
     assert all(word in line for line, word in zip(said, words, strict=True))
 
 
+def test_channels_that_come_last_are_said(tiny):
+    """A custom dataset's arrays are taken as they are. Eight maps of 3 x 3 are features."""
+    words = "found 8 channels of 8 x 3 pixels, as channels come first; if these are 8 x 8 pixels, save [N, 3, 8, 8]"
+    for shape, expected in (([8, 8, 3], [f"dataset: {words}"]), ([8, 3, 3], []), ([3, 8, 8], [])):
+        dataset = {"name": "synthetic", "classes": 4, "shape": shape, "train": 40, "test": 8}
+        assert describe_doubts(build_federation(tiny(dataset=dataset))) == expected
+
+
 def test_tests_of_classes_that_are_not_trained_on_are_said(config_of, tmp_path):
     """Of the 24 samples, 6 have each of 4 labels. Training lacks label 3, so 6 test samples have it."""
     config = config_of(BRIGHT / 255, LABELS)
