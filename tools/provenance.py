@@ -1,6 +1,7 @@
 """Where the tables of results come from: a table at the foot of each page with results. `make docs` writes it.
 
 A page with marks `<!-- results/NAME ... -->` has a row for each sweep: its runs, seeds, versions, commits and hours.
+The index of the pages has the hours of all sweeps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from raysim.reports.packed import SUFFIX, read_packed
 
 ROOT = Path(__file__).parents[1]
 MARK = re.compile(r"<!-- (results/[^\n]*?) -->")
+INDEX = ROOT / "docs" / "results" / "README.md"
+TOTAL = re.compile(r"(<!-- hours, written by make docs -->\n).*?(?=\n\n)", re.DOTALL)
 OPENS, CLOSES = "<!-- provenance, written by make docs -->", "<!-- end of provenance -->"
 
 
@@ -55,6 +58,22 @@ def insert_provenance(page: str) -> str:
     return f"{body}\n\n## Provenance\n\n{OPENS}\n\n{render_provenance(page)}\n\n{CLOSES}\n"
 
 
+def insert_total(index: str) -> str:
+    """Return the index with the present number of runs and hours of all sweeps."""
+    packs = map(read_packed, sorted((ROOT / "results").glob(f"*{SUFFIX}")))
+    seconds = [run.summary.seconds for pack in packs for run in pack.runs if run.summary.status == "done"]
+    line = (
+        f"The {len(seconds):,} finished runs in `results/` took {sum(seconds) / 3600:.0f} hours, each on one core or a"
+    )
+    return TOTAL.sub(
+        lambda found: (
+            f"{found[1]}{line}\nshare of a GPU. Searches that were repeated with longer lists are not among them."
+        ),
+        index,
+    )
+
+
 if __name__ == "__main__":
+    INDEX.write_text(insert_total(INDEX.read_text(encoding="utf-8")), encoding="utf-8")
     for each in pages():
         each.write_text(insert_provenance(each.read_text(encoding="utf-8")), encoding="utf-8")

@@ -105,7 +105,12 @@ def test_ones_own_has_the_signature_of_its_kind(kind: str, name: str) -> None:
 
 
 def test_a_method_with_fields_is_a_dataclass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["from raysim.api import Method", "class Plain(Method):", "    alpha: float = 0.1", "class Bare(Method): ..."]
+    lines = [
+        "from raysim.api import Method",
+        "class Plain(Method):",
+        "    alpha: float = 0.1",
+        "class Bare(Method): ...",
+    ]
     (tmp_path / "undecorated.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
     assert callable(resolve("method", "undecorated:Bare", {}))

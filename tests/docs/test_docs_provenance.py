@@ -1,5 +1,6 @@
 """The table at the foot of a page of results says where the results come from, as the runs do."""
 
+import re
 from pathlib import Path
 
 import provenance
@@ -15,6 +16,12 @@ def test_it_is_that_of_the_runs(page: Path) -> None:
 def test_every_page_of_results_but_the_index_has_one() -> None:
     folder = provenance.ROOT / "docs" / "results"
     assert {page.name for page in folder.glob("*.md")} - {page.name for page in provenance.pages()} == {"README.md"}
+
+
+def test_the_index_has_the_hours_of_all_runs() -> None:
+    text = provenance.INDEX.read_text(encoding="utf-8")
+    assert text == provenance.insert_total(text), "run `make docs`"
+    assert re.search(r"The [\d,]{5,} finished runs in `results/` took \d+ hours", text)
 
 
 def test_versions_and_seeds_are_read_from_the_runs() -> None:
