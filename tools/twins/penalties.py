@@ -40,13 +40,19 @@ def ewc(p: Problem, strength: float, decay: float) -> Tensor:
     """Online EWC (Schwarz et al., ICML 2018, eq. 9): the Fisher decays, and that of the task is added."""
     w, fisher, anchor = p.start, torch.zeros_like(p.start), p.start
     for r in p.rounds():
-
-        def loss(v: Tensor, x: Tensor, y: Tensor, held: Tensor = fisher, old: Tensor = anchor) -> Tensor:
-            return plain_loss(v, x, y) + strength / 2 * (held * (v - old).square()).sum()
-
-        w = mean([p.train(k, r.task, w, loss) for k in r.cohort])
+        w = mean([_pulled(p, k, r.task, w, LR * strength * fisher, anchor) for k in r.cohort])
         if r.ends:
             fisher, anchor = decay * fisher + mean([fisher_of(p, k, r.task, w) for k in p.clients]), w
+    return w
+
+
+def _pulled(p: Problem, client: int, task: int, w: Tensor, pull: Tensor, anchor: Tensor) -> Tensor:
+    """Train locally with a pull [P] to the anchor: of the old w in a step, or of the new w where it is above 1."""
+    x, y = p.samples(client, task)
+    for batch in p.orders(client, len(y)):
+        free = w - LR * slope(plain_loss, w, x[batch], y[batch])
+        of_new = (free + pull * anchor) / (1 + pull)  # solves v = free - pull (v - anchor)
+        w = torch.where(pull > 1, of_new, free - pull * (w - anchor))
     return w
 
 

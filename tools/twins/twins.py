@@ -169,6 +169,7 @@ TWINS = (
     Twin("FedProx", {"fedprox": {"mu": 0.5}}, fedprox, {"mu": 0.5}, PARTIAL),
     Twin("SCAFFOLD", {"scaffold": {"global_rate": 0.7}}, scaffold, {"global_rate": 0.7}, PARTIAL),
     Twin("EWC", {"ewc": {"strength": 3.0, "decay": 0.7}}, ewc, {"strength": 3.0, "decay": 0.7}, DOMAINS),
+    Twin("EWC, strong", {"ewc": {"strength": 100.0}}, ewc, {"strength": 100.0, "decay": 1.0}, DOMAINS),
     Twin("FedCurv", {"fedcurv": {"strength": 0.5}}, fedcurv, {"strength": 0.5}, {**DOMAINS, **PARTIAL}),
     Twin("LwF", {"lwf": {"strength": 3.0}}, lwf, {"strength": 3.0, "temperature": 2.0}, PARTIAL),
     Twin(
