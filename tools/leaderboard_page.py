@@ -31,6 +31,10 @@ ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "leaderboard.md", "results/leaderboard"
 EARLIER = "results/leaderboard_fixed_rate"  # one learning rate for all, before the search
 PLAIN = "FedAvg"  # with which the others are compared
+PAIRS = (  # others that the page's sentences compare
+    *(("GPM", "DER++"), ("C-FLAG", "NCCL"), ("SPECIAL", "SPECIAL-C")),
+    *((name, "Shared") for name in ("LwF, new classes", "TARGET", "LANDER", "MFCL")),
+)
 UNTUNED = {  # with the choices of the same setting on MNIST
     "usps-rotated": "results/leaderboard_usps_rotated",
     "usps-split": "results/leaderboard_usps_split",
@@ -156,17 +160,26 @@ def _line(*cells: str) -> str:
 
 def render_gains(rankings: Sequence[Ranking]) -> str:
     """Return the table of the methods' differences from FedAvg; those that are significant are bold."""
-    gains = [_gains(ranking) for ranking in rankings]
+    gains = [_gains(ranking, PLAIN) for ranking in rankings]
     names = dict.fromkeys(name for by_name in gains for name in by_name)
     lines = [*_head("method", *(ranking.setting.title for ranking in rankings))]
     lines += [_line(name, *(by_name.get(name, NOTHING) for by_name in gains)) for name in names]
     return "\n".join(lines)
 
 
-def _gains(ranking: Ranking) -> dict[str, str]:
-    """Return by name each ranked method's difference from FedAvg with its interval. All of them are a family."""
+def render_pairs(rankings: Sequence[Ranking]) -> str:
+    """Return the table of differences of other pairs. A family has all methods against the second of the pair."""
+    lines = [*_head("method", "compared with", *(ranking.setting.title for ranking in rankings))]
+    for name, other in PAIRS:
+        gains = [_gains(ranking, other) if other in ranking.ranks else {} for ranking in rankings]
+        lines.append(_line(name, other, *(by_name.get(name, NOTHING) for by_name in gains)))
+    return "\n".join(lines)
+
+
+def _gains(ranking: Ranking, plain_name: str) -> dict[str, str]:
+    """Return by name each ranked method's difference from one of them, with its interval. All of them are a family."""
     values = {group.name: ranking.quantity.by_seed(group, ranking.protocol) for group in ranking.ranked}
-    plain = values.pop(PLAIN)
+    plain = values.pop(plain_name)
     found = adjust_family([compare_pairs(plain, of_method) for of_method in values.values()])
     return {name: _show_gain(one) for name, one in zip(values, found, strict=True) if one is not None}
 
@@ -280,6 +293,8 @@ def render_page() -> str:
         render_tables(found, RESULTS),
         "### Differences from FedAvg",
         render_gains(found),
+        "### Other differences",
+        render_pairs(found),
         "### Agreement of settings",
         render_agreement({one.setting.title: one for one in found} | untuned),
         "### What was tried",

@@ -12,6 +12,7 @@ from leaderboard_page import (
     read_rankings,
     render_gains,
     render_moves,
+    render_pairs,
     render_search,
     render_tables,
 )
@@ -204,7 +205,7 @@ def test_a_rank_is_inside_its_interval(tmp_path: Path) -> None:
     assert found.intervals == {name: (rank, rank) for name, rank in found.ranks.items()}
 
 
-def test_gains_are_paired_with_fedavg_and_bold_if_significant(tmp_path: Path) -> None:
+def test_gains_are_paired_with_fedavg_and_bold_if_significant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ER is ahead by 10, 11 and 12 points: 11 ± 4.303 / sqrt 3 alone, with t(2, 0.975) = 4.303. In b FedProx is ahead
     by 1, -2 and 1 points: the standard deviation is 1.732, and the interval 0 ± 4.303.
     """
@@ -220,6 +221,11 @@ def test_gains_are_paired_with_fedavg_and_bold_if_significant(tmp_path: Path) ->
         "|---|---|---|",
         "| ER | **11.0 (8.5 to 13.5)** | - |",
         "| FedProx | - | 0.0 (-4.3 to 4.3) |",
+    ]
+    monkeypatch.setattr("leaderboard_page.PAIRS", (("FedAvg", "ER"), ("FedProx", "FedAvg")))
+    assert render_pairs(read_rankings(tmp_path)).splitlines()[2:] == [
+        "| FedAvg | ER | **-11.0 (-13.5 to -8.5)** | - |",
+        "| FedProx | FedAvg | - | 0.0 (-4.3 to 4.3) |",
     ]
 
 
