@@ -17,7 +17,7 @@ from raysim.api import Delta, Method, Server, ServerHalf
 class FedAdam(Method):
     """FedAdam: Adam on the server (Reddi et al., ICLR 2021, arXiv 2003.00295)."""
 
-    lr: Annotated[float, Gt(0), doc("eta, the server's rate")] = 0.003
+    lr: Annotated[float, Gt(0), doc("eta, the server's rate")] = 0.002
     beta1: Annotated[float, Ge(0), Lt(1), doc("decay of the first moment")] = 0.9
     beta2: Annotated[float, Ge(0), Lt(1), doc("decay of the second moment")] = 0.99
     tau: Annotated[float, Gt(0), doc("adaptivity: what is added to the second moment's root")] = 1e-3
