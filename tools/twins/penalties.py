@@ -47,7 +47,7 @@ def ewc(p: Problem, strength: float, decay: float) -> Tensor:
 
 
 def _pulled(p: Problem, client: int, task: int, w: Tensor, pull: Tensor, anchor: Tensor) -> Tensor:
-    """Train locally with a pull [P] to the anchor: of the old w in a step, or of the new w where it is above 1."""
+    """Train locally with a pull [P] to the anchor. It is that of the new w where it is above 1, else of the old."""
     x, y = p.samples(client, task)
     for batch in p.orders(client, len(y)):
         free = w - LR * slope(plain_loss, w, x[batch], y[batch])
