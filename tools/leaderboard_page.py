@@ -30,6 +30,7 @@ from raysim.sweeps.grid import expand_sweep
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "leaderboard.md", "results/leaderboard"
 EARLIER = "results/leaderboard_fixed_rate"  # one learning rate for all, before the search
+SHORTER = "results/leaderboard_shorter_lists"  # some rows as their search with shorter lists tuned them
 PLAIN = "FedAvg"  # with which the others are compared
 PAIRS = (  # others that the page's sentences compare
     *(("GPM", "DER++"), ("C-FLAG", "NCCL"), ("SPECIAL", "SPECIAL-C")),
@@ -257,6 +258,17 @@ def render_moves(rankings: Sequence[Ranking], earlier: Sequence[Ranking]) -> str
     return "\n".join(lines)
 
 
+def render_retuned(rankings: Sequence[Ranking], shorter: Sequence[Ranking]) -> str:
+    """Return the table of means of the rows that were tuned twice: with shorter lists, and as they are now."""
+    before = {ranking.setting.title: ranking for ranking in shorter}
+    common = [(before[one.setting.title], one) for one in rankings if one.setting.title in before]
+    lines = [*_head("method", *(new.setting.title for _, new in common))]
+    for name in dict.fromkeys(group.name for old, _ in common for group in old.ranked):
+        pairs = [(old, new) if name in old.ranks and name in new.ranks else () for old, new in common]
+        lines.append(_line(name, *(" → ".join(_accuracy(one, name) for one in pair) or NOTHING for pair in pairs)))
+    return "\n".join(lines)
+
+
 def render_agreement(rankings: Mapping[str, Ranking]) -> str:
     """Return the table of Spearman's rank correlations of each setting with those before it, by title."""
     titles = [*rankings]
@@ -287,7 +299,7 @@ def insert_tables(page: str, tables: str) -> str:
 
 def render_page() -> str:
     """Return the page with its tables as they are now."""
-    found, earlier = (read_rankings(ROOT / results) for results in (RESULTS, EARLIER))
+    found, earlier, shorter = (read_rankings(ROOT / results) for results in (RESULTS, EARLIER, SHORTER))
     untuned = {title: read_rankings(ROOT / results)[0] for title, results in UNTUNED.items()}
     parts = (
         render_tables(found, RESULTS),
@@ -299,10 +311,12 @@ def render_page() -> str:
         render_agreement({one.setting.title: one for one in found} | untuned),
         "### What was tried",
         render_search(found, SWEEP),
+        "### Tuned twice",
+        render_retuned(found, shorter),
         "### What moved",
         render_moves(found, earlier),
         "### Provenance",
-        render_provenance("".join(f"<!-- {sweep} -->" for sweep in (RESULTS, EARLIER, *UNTUNED.values()))),
+        render_provenance("".join(f"<!-- {sweep} -->" for sweep in (RESULTS, EARLIER, SHORTER, *UNTUNED.values()))),
     )
     return insert_tables(PAGE.read_text(encoding="utf-8"), "\n\n".join(parts))
 

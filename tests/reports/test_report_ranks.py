@@ -13,6 +13,7 @@ from leaderboard_page import (
     render_gains,
     render_moves,
     render_pairs,
+    render_retuned,
     render_search,
     render_tables,
 )
@@ -150,6 +151,8 @@ def test_what_moved_has_the_places_and_means_of_both(tmp_path: Path) -> None:
         "| FedAvg | 2: 50.0 → 1: 80.0 |",
         "| FedProx | 1: 70.0 → 2: 75.0 |",
     ]
+    found = render_retuned(*(read_rankings(tmp_path / folder) for folder in ("now", "earlier")))
+    assert found.splitlines()[2:] == ["| FedAvg | 50.0 → 80.0 |", "| FedProx | 70.0 → 75.0 |"]
 
 
 def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_exclude(tmp_path: Path) -> None:
