@@ -59,9 +59,10 @@ def find_nearest(name: object, known: Sequence[str]) -> str | None:
     """Return the nearest of the names, or None where none is near or it is one of them."""
     if not isinstance(name, str) or name in known:
         return None
-    near = difflib.get_close_matches(name[:200].lower(), known, n=1, cutoff=0.6)
-    starts = [other for other in known if len(name) >= 3 and other.startswith(name.lower())]
-    return next(iter([*near, *starts]), None)
+    small = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name[:200].lower(), small, n=1, cutoff=0.6)
+    starts = [other for other in small if len(name) >= 3 and other.startswith(name.lower())]
+    return next((small[other] for other in (*near, *starts)), None)
 
 
 def either(names: Iterable[str]) -> str:

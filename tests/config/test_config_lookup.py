@@ -8,6 +8,7 @@ import pytest
 from named_components import Colour, Der, FedProx, Plain, archive, digits, net, picky
 
 from raysim.config import ConfigError, lookup
+from raysim.config.error_text import find_nearest
 from raysim.config.lookup import only_named_by, resolve
 from raysim.config.signature import keys_of, own_values
 
@@ -102,6 +103,12 @@ def signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 )
 def test_ones_own_has_the_signature_of_its_kind(kind: str, name: str) -> None:
     assert callable(resolve(kind, f"signatures:{name}", {}))
+
+
+def test_a_near_name_is_found_whatever_its_capitals() -> None:
+    assert find_nearest("FedDin", ["Method", "FedDyn"]) == "FedDyn"
+    assert find_nearest("feddyn", ["FedDyn"]) == "FedDyn"
+    assert find_nearest("other", ["FedDyn"]) is None
 
 
 def test_a_method_with_fields_is_a_dataclass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
