@@ -74,12 +74,9 @@ def count_bytes(value: Any) -> int:
     """Return the bytes of all tensors in a message, at any depth of lists, tuples, mappings and dataclasses."""
     if hasattr(value, "nbytes"):
         return int(value.nbytes)
-    if isinstance(value, Term):
-        return count_bytes(value.value)  # the server knows what the weight follows from
     if is_dataclass(value) and not isinstance(value, type):
-        return sum(count_bytes(getattr(value, part.name)) for part in fields(value))
+        names = ["value"] if isinstance(value, Term) else [part.name for part in fields(value)]  # no weight is sent
+        return sum(count_bytes(getattr(value, name)) for name in names)
     if isinstance(value, Mapping):
         return sum(count_bytes(v) for v in value.values())
-    if isinstance(value, list | tuple):
-        return sum(count_bytes(v) for v in value)
-    return 0
+    return sum(count_bytes(v) for v in value) if isinstance(value, list | tuple) else 0
