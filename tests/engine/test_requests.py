@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raysim.api import Broadcast, ClientHalf, Method, Request, RunError, ServerHalf, Term
-from raysim.api.messages import count_bytes
+from raysim.api.messages import Term, count_bytes
 from raysim.engine.events import Checkpoint
 from raysim.system.state import decode
 
@@ -31,6 +31,7 @@ class Message:
 def test_tensors_in_a_dataclass_count_as_bytes():
     message = Message(torch.zeros(3), {"counts": torch.zeros(2, dtype=torch.int64)})
     assert count_bytes({"it": [message]}) == 3 * 4 + 2 * 8
+    assert count_bytes(Term(torch.zeros(3), weight=np.float64(0.5))) == 3 * 4  # no weight is sent
 
 
 @dataclass(frozen=True, kw_only=True)
