@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raysim.api import Broadcast, ClientHalf, Method, Request, RunError, ServerHalf, Term
-from raysim.api.messages import Term, count_bytes
+from raysim.api.messages import count_bytes
 from raysim.engine.events import Checkpoint
 from raysim.system.state import decode
 
