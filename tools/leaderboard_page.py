@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -242,20 +242,31 @@ def _mark(chosen: str | None, at_end: str) -> str:
 
 
 def render_moves(rankings: Sequence[Ranking], earlier: Sequence[Ranking]) -> str:
-    """Return the table of ranks and accuracies, earlier and now, of the methods that are ranked in both results."""
+    """Return the table of places and means, earlier and now, over the seeds and among the methods of both results."""
     before = {ranking.setting.title: ranking for ranking in earlier}
     common = [(before[one.setting.title], one) for one in rankings if one.setting.title in before]
     shared = [[name for name in new.ranks if name in old.ranks] for old, new in common]
+    means = [
+        [_means(one, {*old.seeds} & {*new.seeds}, names) for one in (old, new)]
+        for (old, new), names in zip(common, shared, strict=True)
+    ]
     lines = [*_head("method", *(new.setting.title for _, new in common))]
     for name in dict.fromkeys(name for names in shared for name in names):
-        moves = [
-            " → ".join(f"{_place(one, name, names)}: {_accuracy(one, name)}" for one in (old, new))
-            if name in names
-            else NOTHING
-            for (old, new), names in zip(common, shared, strict=True)
-        ]
+        moves = [" → ".join(_place(name, one) for one in pair) if name in pair[0] else NOTHING for pair in means]
         lines.append(_line(name, *moves))
     return "\n".join(lines)
+
+
+def _means(ranking: Ranking, seeds: Collection[int], names: Sequence[str]) -> dict[str, str]:
+    """Return the means of some ranked methods over some seeds, as shown."""
+    groups = {group.name: group for group in ranking.ranked}
+    by_seed = {name: ranking.quantity.by_seed(groups[name], ranking.protocol) for name in names}
+    return {name: f"{fmean(by_seed[name][seed] for seed in seeds):.1f}" for name in names}
+
+
+def _place(name: str, means: Mapping[str, str]) -> str:
+    """Return a method's place among those that have means, and its mean."""
+    return f"{1 + sum(float(other) > float(means[name]) for other in means.values())}: {means[name]}"
 
 
 def render_retuned(rankings: Sequence[Ranking], shorter: Sequence[Ranking]) -> str:
@@ -265,7 +276,8 @@ def render_retuned(rankings: Sequence[Ranking], shorter: Sequence[Ranking]) -> s
     lines = [*_head("method", *(new.setting.title for _, new in common))]
     for name in dict.fromkeys(group.name for old, _ in common for group in old.ranked):
         pairs = [(old, new) if name in old.ranks and name in new.ranks else () for old, new in common]
-        lines.append(_line(name, *(" → ".join(_accuracy(one, name) for one in pair) or NOTHING for pair in pairs)))
+        shown = [" → ".join(_means(one, one.seeds, [name])[name] for one in pair) for pair in pairs]
+        lines.append(_line(name, *(text or NOTHING for text in shown)))
     return "\n".join(lines)
 
 
@@ -278,18 +290,6 @@ def render_agreement(rankings: Mapping[str, Ranking]) -> str:
         shown = [f"{one.rho:.2f} ({one.low:.2f} to {one.high:.2f}), {one.methods}" for one in found]
         lines.append(_line(title, *shown, *[NOTHING] * (len(titles) - 1 - place)))
     return "\n".join(lines)
-
-
-def _place(ranking: Ranking, name: str, among: Sequence[str]) -> int:
-    """Return a method's place among some methods."""
-    return 1 + sum(ranking.ranks[other] < ranking.ranks[name] for other in among)
-
-
-def _accuracy(ranking: Ranking, name: str) -> str:
-    """Return a ranked method's mean."""
-    (group,) = (group for group in ranking.ranked if group.name == name)
-    found = ranking.quantity.average_group(group, ranking.protocol)
-    return f"{found.mean:.1f}" if found else NOTHING
 
 
 def insert_tables(page: str, tables: str) -> str:

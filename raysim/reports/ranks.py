@@ -62,11 +62,6 @@ class Ranking:
         """The groups that were evaluated by the protocol."""
         return self.setting.evaluated(self.protocol).groups
 
-    def value(self, group: MethodGroup) -> float:
-        """Return a group's mean as shown, so that groups that look equal have the same rank."""
-        found = self.quantity.average_group(group, self.protocol)
-        return float("nan") if found is None else float(self.quantity.show(found.mean))
-
     @cached_property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of the ranked groups: the largest set of seeds that a group has, and of these the most common."""
@@ -98,14 +93,16 @@ class Ranking:
         that is significantly worse. The test is a paired t-test over the seeds, with Holm's correction over all that
         are left.
         """
-        sign = -1 if self.quantity.higher_is_better else 1
-        left, found = sorted(self.ranked, key=lambda group: sign * self.value(group)), dict[str, int]()
+        by_seed = {group.name: self.quantity.by_seed(group, self.protocol) for group in self.ranked}
+        # of means that look equal, too, the better one comes first: the order of the sweep's rows must not matter
+        left = sorted(by_seed, key=lambda name: fmean(by_seed[name].values()), reverse=self.quantity.higher_is_better)
+        found = dict[str, int]()
         while left:
-            columns = [self.quantity.by_seed(group, self.protocol) for group in left]
+            columns = [by_seed[name] for name in left]
             marks = mark_column(columns, self.quantity.higher_is_better, self.quantity.digits)
             size = next((place for place, mark in enumerate(marks) if mark.worse), len(left))
             tier = max(found.values(), default=0) + 1
-            found |= {group.name: tier for group in left[:size]}
+            found |= dict.fromkeys(left[:size], tier)
             left = left[size:]
         return found
 

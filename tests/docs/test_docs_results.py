@@ -182,6 +182,18 @@ def test_what_was_tuned_on_mnist_is_what_usps_has(kind: str) -> None:
     assert found == {name: wanted[name] for name in found}
 
 
+def test_the_leaderboard_names_each_method_with_a_choice_at_an_end() -> None:
+    """A star in the table of choices is of a kind that the page's list explains."""
+    page = PAGE.read_text(encoding="utf-8")
+    kinds = page.partition("There are these kinds:")[2].partition("\n## ")[0].replace("\n  ", " ")
+    tried = page.partition("### What was tried\n")[2].partition("\n### ")[0]
+    starred = [line.split(" | ")[0].strip("| ") for line in tried.splitlines() if "*" in line]
+    assert len(starred) > 20
+    plain = {"LwF, new classes": "LwF over new classes"}
+    limited = {"A-GEM", "ER", "Fed-A-GEM", "NCCL"}  # a memory of 50 samples
+    assert [name for name in starred if plain.get(name, name) not in kinds and name not in limited] == []
+
+
 @pytest.mark.soak  # 12 s
 def test_the_leaderboard_is_the_report_s() -> None:
     assert PAGE.read_text(encoding="utf-8") == render_page(), "run `make docs`"

@@ -137,14 +137,14 @@ def test_a_row_names_the_fronts_that_it_is_on(tmp_path: Path) -> None:
 
 
 def test_what_moved_has_the_places_and_means_of_both(tmp_path: Path) -> None:
-    """ER is in the new results only, so it counts for no place."""
-    for folder, plain, prox in (("earlier", 0.5, 0.7), ("now", 0.8, 0.75)):
+    """ER is in the new results only, so it counts for no place, nor does the seed 1."""
+    for folder, plain, prox, more in (("earlier", 0.5, 0.7, {}), ("now", 0.8, 0.75, {1: 0.1})):
         rows: dict[str, Row] = {
-            "FedAvg": ("a", "FedAvg", {}, {0: plain}, "domain_il"),
-            "FedProx": ("a", "FedProx", PROX, {0: prox}, "domain_il"),
+            "FedAvg": ("a", "FedAvg", {}, {0: plain} | more, "domain_il"),
+            "FedProx": ("a", "FedProx", PROX, {0: prox} | more, "domain_il"),
         }
-        if folder == "now":
-            rows["ER"] = ("a", "ER", ER, {0: 0.9}, "domain_il")
+        if more:
+            rows["ER"] = ("a", "ER", ER, {0: 0.9, 1: 0.9}, "domain_il")
         make_board(tmp_path / folder, rows)
     found = render_moves(*(read_rankings(tmp_path / folder) for folder in ("now", "earlier")))
     assert found.splitlines()[2:] == [
@@ -152,7 +152,7 @@ def test_what_moved_has_the_places_and_means_of_both(tmp_path: Path) -> None:
         "| FedProx | 1: 70.0 → 2: 75.0 |",
     ]
     found = render_retuned(*(read_rankings(tmp_path / folder) for folder in ("now", "earlier")))
-    assert found.splitlines()[2:] == ["| FedAvg | 50.0 → 80.0 |", "| FedProx | 70.0 → 75.0 |"]
+    assert found.splitlines()[2:] == ["| FedAvg | 50.0 → 45.0 |", "| FedProx | 70.0 → 42.5 |"]
 
 
 def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_exclude(tmp_path: Path) -> None:
@@ -180,6 +180,24 @@ def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_ex
     assert note in render_tables([first, second], "results/x").splitlines()
     marks = [group.name for group in first.ranked]
     assert marks == ["ER", "FedAvg", "FedProx"]
+
+
+def test_means_that_look_equal_are_grouped_in_their_order_whatever_that_of_the_rows(tmp_path: Path) -> None:
+    """FedProx (80.02) and FedAvg (79.98) both show 80.0, and share the rank 2.
+
+    FedAvg is behind ER by 9, 10 and 11.06 points: t is 10.02 / (1.03 / sqrt 3) = 16.8, p 0.0035. FedProx is by 30, 1
+    and -1.06: p 0.43. So FedProx is of ER's group, and FedAvg, which comes after it, is not.
+    """
+    rows: Mapping[str, Row] = {
+        "FedAvg": ("a", "FedAvg", {}, {0: 0.81, 1: 0.80, 2: 0.7894}, "domain_il"),
+        "FedProx": ("a", "FedProx", PROX, {0: 0.6, 1: 0.89, 2: 0.9106}, "domain_il"),
+        "ER": ("a", "ER", ER, {0: 0.9, 1: 0.9, 2: 0.9}, "domain_il"),
+    }
+    for place, order in enumerate([[*rows], [*reversed(rows)]]):
+        make_board(tmp_path / str(place), {name: rows[name] for name in order})
+        (found,) = read_rankings(tmp_path / str(place))
+        assert found.ranks == {"ER": 1, "FedProx": 2, "FedAvg": 2}
+        assert found.tiers == {"ER": 1, "FedProx": 1, "FedAvg": 2}
 
 
 def test_only_groups_with_the_same_seeds_are_ranked(tmp_path: Path) -> None:

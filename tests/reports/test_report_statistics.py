@@ -7,9 +7,9 @@ import pytest
 from raysim.reports.statistics import (
     MeanOverSeeds,
     average,
+    beyond_t,
     compare_pairs,
     quantile_of_t,
-    within_t,
 )
 
 
@@ -67,17 +67,36 @@ def test_differences_that_only_rounding_makes_are_none() -> None:
     [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (10, 2.22814), (29, 2.04523)],
 )
 def test_students_t_has_its_tabled_quantiles(freedom: int, t: float) -> None:
-    """95% lies within t: the column of any table of the distribution, to its five digits or six."""
-    assert within_t(t, freedom) == pytest.approx(0.95, abs=2e-6)
-    assert within_t(-t, freedom) == within_t(t, freedom)
-    assert quantile_of_t(0.95, freedom) == pytest.approx(t, rel=2e-6)
+    """5% lies beyond t: the column of any table of the distribution, to its five digits or six."""
+    assert beyond_t(t, freedom) == pytest.approx(0.05, abs=2e-6)
+    assert beyond_t(-t, freedom) == beyond_t(t, freedom)
+    assert quantile_of_t(0.05, freedom) == pytest.approx(t, rel=2e-6)
 
 
-@pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 7.0, 1e4])
 def test_students_t_with_few_degrees_of_freedom_in_closed_form(t: float) -> None:
-    """One degree is Cauchy's distribution, 2/pi atan(t); two, t / sqrt(t^2 + 2)."""
-    assert within_t(t, 1) == pytest.approx(2 / math.pi * math.atan(t))
-    assert within_t(t, 2) == pytest.approx(t / math.sqrt(t**2 + 2))
+    """One degree is Cauchy's distribution: 2/pi atan(1 / t) is beyond t. With two it is 1 - t / r, r = sqrt(t^2 + 2).
+
+    That is 2 / (r (r + t)), in which nothing cancels: of a small p all digits are right.
+    """
+    r = math.sqrt(t**2 + 2)
+    assert beyond_t(t, 1) == pytest.approx(2 / math.pi * math.atan2(1, t), rel=1e-12)
+    assert beyond_t(t, 2) == pytest.approx(2 / (r * (r + t)), rel=1e-12)
+
+
+@pytest.mark.parametrize("freedom", [4, 9])
+def test_a_tiny_p_of_students_t_is_exact(freedom: int) -> None:
+    """Far out, on both sides, the density is c n^((n + 1) / 2) t^-(n + 1) (1 - n (n + 1) / 2t^2 + ...).
+
+    c is gamma((n + 1) / 2) / (gamma(n / 2) sqrt(n pi)). The integral from t on is that of each power of t. The terms
+    left out are below 1e-11 at t = 10,000.
+    """
+    n, t = freedom, 1e4
+    c = math.gamma((n + 1) / 2) / (math.gamma(n / 2) * math.sqrt(n * math.pi)) * n ** ((n + 1) / 2)
+    expected = 2 * c * (t**-n / n - n * (n + 1) / 2 * t ** -(n + 2) / (n + 2))
+    assert expected < 1e-13
+    assert beyond_t(t, n) == pytest.approx(expected, rel=1e-9)
+    assert quantile_of_t(expected, n) == pytest.approx(t, rel=1e-9)
 
 
 def test_no_common_seed_is_no_difference() -> None:
