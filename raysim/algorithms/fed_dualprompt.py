@@ -43,6 +43,10 @@ class FedDualPrompt(Method):
         features: ClassVar = True  # so the step's pass is not a CUDA graph, which would not note queries
         method: FedDualPrompt
 
+        def batch(self, step: Step) -> None:
+            """Listen to the step's own pass, which comes next. Other methods' passes must not replace its queries."""
+            prompts_of(step.client.model, DualPrompts).listens = True
+
         def penalty(self, step: Step) -> Tensor:
             """Return -pull * (the cosine of an image's query and the key of the task), a mean over the batch."""
             if not self.method.pull:

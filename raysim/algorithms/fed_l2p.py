@@ -44,6 +44,10 @@ class FedL2P(Method):
         features: ClassVar = True  # so the step's pass is not a CUDA graph, which would not note queries
         method: FedL2P
 
+        def batch(self, step: Step) -> None:
+            """Listen to the step's own pass, which comes next. Other methods' passes must not replace its queries."""
+            prompts_of(step.client.model, L2PPrompts).listens = True
+
         def penalty(self, step: Step) -> Tensor:
             """Return -pull * (the sum of the cosines of an image's query and chosen keys), a mean over the batch."""
             if not self.method.pull:

@@ -99,7 +99,12 @@ class Lander(Method):
     width: Annotated[int, Ge(1), doc("the channels of the generator's first grid; half of them at the end")] = 128
 
     needs: ClassVar = frozenset({"server_boundaries", "one_head", "classes"})
+    instead: ClassVar = {"barrier": "keep_best=false"}
     replies: ClassVar = {"projection": "mean", "first_epoch": "sum"}
+
+    def waits(self) -> bool:
+        """Return whether losses are compared between rounds: all of a round's must be of the model that was sent."""
+        return self.keep_best
 
     def head_parts(self) -> int:
         """Return 1: att reads what enters the head."""

@@ -112,17 +112,9 @@ class Filled:
 
 
 class Prompts(nn.Module):
-    """A module that fills the slots.
-
-    Attributes:
-        query: the queries [B, W] of the last pass in training mode, for a method's penalty.
-        chosen: the entries [B, top] that the pass chose from the pool, the nearest first.
-        first_block: the first block that prompts reach, from 0.
-    """
+    """A module that fills the slots. Its `first_block` is the first block that prompts reach, from 0."""
 
     first_block = 0
-    query: Tensor
-    chosen: Tensor
 
     @abstractmethod
     def forward(self, query: Tensor) -> Filled:
@@ -139,24 +131,35 @@ def _normalize(rows: Tensor) -> Tensor:
 
 
 class Pool(Prompts):
-    """Prompts with keys, from which the cosines with an image's query choose. `keys` [n, W] are the keys."""
+    """Prompts with keys, from which the cosines with an image's query choose.
+
+    Attributes:
+        keys: the keys [n, W].
+        listens: whether to keep what `pull` needs of the next pass in training mode, which ends listening.
+        query: the queries [B, W] of that pass.
+        chosen: the entries [B, top] that it chose, the nearest first.
+    """
+
+    listens = True
+    query: Tensor
+    chosen: Tensor
 
     def __init__(self, entries: int, width: int) -> None:
         super().__init__()
         self.keys = nn.Parameter(torch.empty(entries, width).uniform_(-1, 1))
 
     def pull(self) -> Tensor:
-        """Return the sum of the cosines of an image's query and its chosen keys, as a mean over the last batch.
+        """Return the sum of the cosines of an image's query and its chosen keys, as a mean over the batch kept.
 
-        The last batch is that of the last pass in training mode. A method adds it to the loss with a negative weight.
+        A method adds it to the loss with a negative weight.
         """
         similarity = cosines(self.query, self.keys)
         return similarity.gather(1, self.chosen).sum(1).mean()
 
     def _note(self, query: Tensor, chosen: Tensor) -> None:
-        """Keep what `pull` needs. Passes in evaluation mode, such as a teacher's, do not replace it."""
-        if self.training:
-            self.query, self.chosen = query, chosen
+        """Keep what `pull` needs. Passes in evaluation mode, such as a teacher's, do not count."""
+        if self.training and self.listens:
+            self.query, self.chosen, self.listens = query, chosen, False
 
 
 class L2PPrompts(Pool):
@@ -279,8 +282,6 @@ class CodaPrompts(Prompts):
 
     def forward(self, query: Tensor) -> Filled:
         """Return the prefixes for images with these queries [B, W]."""
-        if self.training:
-            self.query = query
         prefixes = {}
         for block, parts in zip(
             self._blocks, zip(self.components, self.keys, self.attention, strict=True), strict=True

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from generators import PROMPTED
+from generators import GENERATORS, PROMPTED
 
 import raysim
 from raysim.algorithms.fed_l2p import FedL2P
+from raysim.algorithms.parts.prompt_slots import L2PPrompts, prompts_of
 from raysim.engine.orders import Order, RoundInfo
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
@@ -49,6 +50,22 @@ def test_a_step_pulls_the_chosen_keys_to_the_query(tiny, simulate, monkeypatch):
     assert np.abs(expected - keys).max() > 1e-3
     other = simulate(config.model_copy(update={"methods": {}})).state
     assert {name for name in after if not torch.equal(after[name], other[name])} == {"prompts.keys"}
+
+
+def test_images_that_another_method_passes_do_not_pull(tiny, simulate, monkeypatch):
+    """LANDER passes batches of 5 images in training mode before every penalty of task 2."""
+    seen, real = [], FedL2P.Client.penalty
+
+    def penalty(half, step):
+        seen.append((len(prompts_of(step.client.model, L2PPrompts).query), len(step.x)))
+        return real(half, step)
+
+    monkeypatch.setattr(FedL2P.Client, "penalty", penalty)
+    lander = {**GENERATORS["lander"], "bn": 0.0, "client_batch": 5}
+    simulate(tiny(**TINY | {"training__logits": "all"}, methods={"lander": lander, "fed_l2p": {}}))
+    assert len(seen) > 6
+    assert 5 not in {rows for _, rows in seen}
+    assert [queries for queries, _ in seen] == [rows for _, rows in seen]
 
 
 def test_keys_prompts_and_head_are_trained_and_sent_and_nothing_else(tiny, simulate):

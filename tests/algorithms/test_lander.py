@@ -13,10 +13,12 @@ from raysim.algorithms.parts.label_anchors import LabelGenerator, WithAtt, ancho
 from raysim.algorithms.parts.synthesis import ImageDecoder
 from raysim.api import Broadcast, Delta, Weights
 from raysim.cli import main
+from raysim.engine.compatibility import check_methods
 from raysim.engine.orders import Order, RoundInfo
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
+from raysim.system.errors import ConfigError
 from raysim.system.seeding import generator
 
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "test": 20}
@@ -217,6 +219,14 @@ def test_the_model_of_the_least_loss_ends_a_task(config, server):
         assert (run.version > version, half.version > of_att) == (keep_best, keep_best)
         half.update(run, one, {"first_epoch": torch.tensor([9.0]), "projection": torch.zeros(P_ATT)})
         assert (half.kept is not None) == keep_best
+
+
+def test_losses_of_rounds_are_compared_if_a_round_waits_for_all(config):
+    """Under FedBuff a loss may be of an earlier version, or of the task before."""
+    schedule = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 1}
+    with pytest.raises(ConfigError, match=r"lander.*synchronous.*methods\.lander\.keep_best=false"):
+        check_methods(config(schedule=schedule))
+    check_methods(config({"keep_best": False}, schedule=schedule))
 
 
 def test_a_task_of_one_round_ends_with_what_it_learned(config, simulate):

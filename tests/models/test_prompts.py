@@ -95,13 +95,27 @@ def test_the_trunk_keeps_its_bits_and_prompts_and_head_learn(built, prompts):
 
 @pytest.mark.parametrize("prompts", [L2P, DUAL, CODA], ids=lambda keys: keys["kind"])
 def test_the_query_is_the_class_token_of_the_trunk_without_prompts(built, prompts):
-    """The trunk with the same seed has the same weights. Passes in evaluation mode leave the query unchanged."""
+    """The trunk with the same seed has the same weights."""
     plain, network = built(None), built(prompts).train()
+    queries = []
+    network.prompts.register_forward_pre_hook(lambda module, given: queries.append(*given))
     network(X)
-    assert torch.equal(network.prompts.query, plain.features(X))
-    assert not network.prompts.query.requires_grad
+    assert torch.equal(queries[0], plain.features(X))
+    assert not queries[0].requires_grad
+
+
+@pytest.mark.parametrize("prompts", [L2P, DUAL], ids=lambda keys: keys["kind"])
+def test_a_pool_keeps_the_queries_of_the_pass_that_it_listens_to(built, prompts):
+    """The next one in training mode alone. The 5 queries of X stay until it listens again."""
+    network = built(prompts)
+    for training, x, kept in ((True, X, 5), (False, X[:2], 5), (True, X[:3], 5)):
+        network.train(training)(x)
+        assert len(network.prompts.query) == len(network.prompts.chosen) == kept
+    network.prompts.listens = True
     network.eval()(X[:2])
     assert len(network.prompts.query) == 5
+    network.train()(X[:3])
+    assert len(network.prompts.query) == 3
     copy.deepcopy(network)  # a graph on the module could not be copied
 
 
@@ -185,11 +199,13 @@ def test_a_task_trains_its_entry_and_evaluation_takes_the_nearest():
     queries, entries = torch.tensor([[1.0, 0.0], [0.5, 1.0]]), prompts.entries[0]  # [2, pool, 1, W]
     for task, chosen in ((1, [1, 1]), (None, [0, 2]), (3, [0, 2])):  # task 4 of a pool of 3 has no entry
         prompts.at_task(task, 2)
+        prompts.listens = True
         keys, values = prompts(queries).prefixes[0]
         assert prompts.chosen[:, 0].tolist() == chosen
         assert torch.equal(keys, entries[0, chosen])
         assert torch.equal(values, entries[1, chosen])
     prompts.at_task(1, 2)
+    prompts.listens = True
     prompts(queries)
     # cosines with (0, 1): 0 and 1 / sqrt(1.25)
     assert prompts.pull().item() == pytest.approx(0.5 / 1.25**0.5)
