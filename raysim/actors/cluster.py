@@ -24,7 +24,7 @@ from raysim.config.lookup import names_for_actors
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity, job_memory
-from raysim.system.custom_code import find_own_code, refuse_main
+from raysim.system.custom_code import find_custom_code, refuse_main
 from raysim.system.errors import ConfigError, RunError, Unreachable
 
 TRIES = 2  # the number of tries to start Ray
@@ -68,7 +68,7 @@ def cluster_of(
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)
         return own_cluster(machine, dashboard, say, session, forked)
-    code = sorted({str(path) for config in configs for path in find_own_code(names_for_actors(config))})
+    code = sorted({str(path) for config in configs for path in find_custom_code(names_for_actors(config))})
     return joined_cluster(address, code)
 
 

@@ -30,6 +30,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
+
 from raysim.actors import compat, fork_request
 from raysim.actors.fork_request import GREETING, SIZE
 
@@ -42,7 +44,6 @@ WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.ru
 FIRST, AFTER = 60, 5
 ENDING = 2  # seconds that a process may take to end after a signal
 SLOW = 10  # seconds in which a request must arrive after the greeting
-THREADS = "/proc/self/task"
 
 
 class ForkServer:
@@ -219,7 +220,7 @@ def receive(listener: socket.socket) -> Mapping[str, Any] | None:
     """
     client, _ = listener.accept()
     with suppress(OSError, ValueError), client:
-        if len(os.listdir(THREADS)) > 1:
+        if psutil.Process().num_threads() > 1:
             return None
         client.settimeout(SLOW)
         client.sendall(GREETING)

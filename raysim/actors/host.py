@@ -54,7 +54,8 @@ class Performed:
 class Host:
     """Actor that owns some of the clients, in a separate process.
 
-    The arguments and results of `perform` and `count` are packed by raysim.actors.serialization.
+    The arguments of `perform` and `count` are packed by raysim.actors.serialization. So are the results of these and
+    those of `give_sums`.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:

@@ -159,7 +159,7 @@ class Client(Stateful):
 
     def new_optimizer(self) -> LocalOptimizer:
         """Return a new optimizer of the config's kind, for the vectors of an auxiliary network."""
-        optimizer: LocalOptimizer = self.shared.training.optimizer.with_keys()()
+        optimizer: LocalOptimizer = self.shared.training.optimizer.make()
         return optimizer
 
     @property

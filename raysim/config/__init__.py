@@ -1,6 +1,7 @@
 """The config: YAML and KEY=VALUE in, one frozen and validated `Config` out, or a one-line `ConfigError`.
 
-Every key is declared once, in the block that it belongs to: schema.py, experiment.py, timing.py, component_blocks.py.
+Every key is declared once, in the block that it belongs to: schema.py, experiment.py, scenarios.py, timing.py,
+component_blocks.py.
 """
 
 import math

@@ -60,6 +60,10 @@ class Component(Block):
         """Return the component with its keys bound."""
         return functools.partial(self.function(), **self.keys())
 
+    def make(self) -> Any:
+        """Return a new object: what the component returns for its keys."""
+        return self.with_keys()()
+
     @classmethod
     def spell_out(cls, value: object) -> object:
         """Return the block for a name; other values are unchanged."""

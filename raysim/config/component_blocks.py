@@ -1,4 +1,4 @@
-"""The blocks `dataset`, `model`, `methods` and `callbacks`. Their keys come from the components' signatures."""
+"""The blocks `dataset`, `model`, `methods` and `callbacks`. Their other keys come from the components' signatures."""
 
 from __future__ import annotations
 

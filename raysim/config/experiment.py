@@ -33,7 +33,7 @@ class Partition(Component):
 
 
 class Optimizer(NamedComponent):
-    """The clients' optimizer. Its state, such as momentum, is reset in every local training."""
+    """The clients' optimizer. Its state, such as momentum, is reset in every local training, unless keep_optimizer."""
 
     what = "optimizer"
     name: ComponentName = "sgd"
@@ -74,10 +74,6 @@ class LearnedObjective(BareComponent):
     """What is learned of samples and their targets."""
 
     what = "objective"
-
-    def make(self) -> Any:
-        """Return the objective, a raysim.objectives.Objective."""
-        return self.with_keys()()
 
     def has(self, trait: str) -> bool:
         """Return whether the objective's class has `classes`, `counts`, `positions` or `in_image` set."""

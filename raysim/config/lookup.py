@@ -126,9 +126,9 @@ def table(kind: str) -> Mapping[str, str]:
     return found
 
 
-def resolve(kind: str, name: str, known: Mapping[str, str] | None = None) -> Callable[..., Any]:
-    """Return the component with this name. `known` is the kind's table."""
-    names = table(kind) if known is None else known
+def resolve(kind: str, name: str) -> Callable[..., Any]:
+    """Return the component with this name."""
+    names = table(kind)
     if name in names:
         return _import(kind, name, names[name])
     if ":" not in name:
@@ -150,7 +150,7 @@ def resolve(kind: str, name: str, known: Mapping[str, str] | None = None) -> Cal
 @contextmanager
 def only_named_by(*configs: object, trust: bool = False) -> Iterator[None]:
     """Import only the custom components that these configs name in this context; with `trust`, import all."""
-    names = frozenset(name for config in configs for name in own_names(config))
+    names = frozenset(name for config in configs for name in custom_names(config))
     token = _trusted.set(None if trust else names)
     try:
         yield
@@ -158,7 +158,7 @@ def only_named_by(*configs: object, trust: bool = False) -> Iterator[None]:
         _trusted.reset(token)
 
 
-def own_names(config: object) -> set[str]:
+def custom_names(config: object) -> set[str]:
     """Return all texts in a config that look like package.module:name."""
     parts = (part for keys, value in walk(to_plain(config)) for part in (value, *keys[-1:]))  # keys: methods' names
     return {part for part in parts if isinstance(part, str) and OWN.fullmatch(part)}
@@ -166,7 +166,7 @@ def own_names(config: object) -> set[str]:
 
 def names_for_actors(config: BaseModel) -> set[str]:
     """Return the names of all custom components except callbacks, which no actor imports."""
-    return own_names(config.model_copy(update={"callbacks": {}}))
+    return custom_names(config.model_copy(update={"callbacks": {}}))
 
 
 def _import(kind: str, name: str, target: str) -> Callable[..., Any]:

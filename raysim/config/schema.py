@@ -113,7 +113,7 @@ class EvaluationConfig(Block):
     alternatives: ClassVar = {("every", "every_rounds"): "{every_rounds: 5}"}
 
     every: Literal["task", None] = "task"
-    """After every task; null with every_rounds."""
+    """task, or null with every_rounds; the model is tested after every task in either case."""
     every_rounds: Count | None = None
     """The number of rounds between evaluations, in addition to those after tasks; null is after tasks only."""
     split: Literal["test", "validation"] = "test"

@@ -14,7 +14,7 @@ import numpy as np
 from raysim.config import Config, load
 from raysim.data.columns import check_columns
 from raysim.data.dataset import Array, Dataset, MissingData, Split, require_memory
-from raysim.system.custom_code import is_own, place_of
+from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, locate_errors
 from raysim.system.seeding import guard_globals
 
@@ -57,10 +57,10 @@ def load_dataset(
     name = getattr(function, "__name__", repr(function))
     try:
         instead = "a generator of its own with a fixed seed, such as np.random.default_rng(0)"
-        guard = guard_globals(f"dataset {name}", None, ConfigError, instead) if is_own(function) else nullcontext()
+        guard = guard_globals(f"dataset {name}", None, ConfigError, instead) if is_custom(function) else nullcontext()
         with locate_errors(f"dataset {name}"), guard:
             dataset = function(resolve_root(root), download, **keys)
-        return check_dataset(dataset, place_of(function) if is_own(function) else name)
+        return check_dataset(dataset, place_of(function) if is_custom(function) else name)
     except OSError as error:
         raise MissingData(f"dataset {name}: its files cannot be read: {error}"[:300]) from error
 

@@ -9,11 +9,11 @@ from raysim.api.setting import Setting
 from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve
+from raysim.engine.custom_classes import check_classes
 from raysim.engine.hook_checks import check_replies
 from raysim.engine.hook_names import check_hook_names
 from raysim.engine.memory_choice import TASK_ENDS, choose_memory
 from raysim.engine.optimizer import sgd, try_optimizer
-from raysim.engine.own_classes import check_classes
 from raysim.engine.vectorised.support import check_vectorised
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy

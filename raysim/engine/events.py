@@ -25,7 +25,7 @@ class Started:
     evaluation: Accuracies | None  # the accuracies of the untrained model; None if the run resumes
     rounds: int  # the number of rounds of the whole run
     done: int = 0  # the number of rounds before the checkpoint from which the run resumes
-    actors: int = 0  # the number of Ray actors: the coordinator and the hosts; 0 without Ray
+    actors: int = 0  # the number of Ray actors: the coordinator and the hosts; 0 if one process does all
 
 
 class Dispatched(NamedTuple):

@@ -28,7 +28,7 @@ from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.runner import Runner
 from raysim.federation.choice import check_chosen
-from raysim.system.custom_code import is_own
+from raysim.system.custom_code import is_custom
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
 from raysim.system.state import Stateful, map_tensors, same_tensors
@@ -150,7 +150,7 @@ class Exchange(Stateful):
 
     def _check_versions(self, half: ServerHalf, hook: str, broadcasts: Iterable[Broadcast]) -> None:
         """Refuse another value under a version that hosts may have. Raises WrongResult."""
-        for sent in broadcasts if is_own(type(half)) else ():
+        for sent in broadcasts if is_custom(type(half)) else ():
             earlier = self._announced.get(sent.name)
             if earlier is None or earlier.version != sent.version:
                 self._announced[sent.name] = replace(sent, value=map_tensors(torch.clone, sent.value))
@@ -220,7 +220,7 @@ class Exchange(Stateful):
             if not half.method.sends_model and (delta.parameters.any() or delta.buffers.any()):
                 allowed = "the delta that it receives, as sends_model is False; see the hook evaluated"
                 raise wrong_result(half, "update", "a change of the model", allowed)
-            deltas.append((place_of_hook(type(half), "update") if is_own(type(half)) else "", delta))
+            deltas.append((place_of_hook(type(half), "update") if is_custom(type(half)) else "", delta))
         assert reply.integers is not None
         server.parameters = server.parameters + delta.parameters
         server.buffers = server.buffers + delta.buffers

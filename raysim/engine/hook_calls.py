@@ -17,7 +17,7 @@ from raysim.api.method import INSIDE_THE_LOOP, Half
 from raysim.engine.hook_checks import place_of_hook, wrong_result
 from raysim.engine.profile import Profile
 from raysim.models.flat import FlatModel
-from raysim.system.custom_code import is_own
+from raysim.system.custom_code import is_custom
 from raysim.system.device import compute_on
 from raysim.system.errors import WrongResult
 from raysim.system.state import map_tensors, same_tensors, tensors_in
@@ -107,7 +107,7 @@ class HookCalls:
         Raises:
             WrongResult: a hook has changed one of them.
         """
-        own = [half for half in halves if is_own(type(half))]
+        own = [half for half in halves if is_custom(type(half))]
         if not own:
             return
         names = ", ".join(half.name for half in own)
@@ -127,7 +127,7 @@ class HookCalls:
     def _is_own(self, half: Half, hook: str) -> bool:
         key = type(half), hook
         if key not in self._own:
-            self._own[key] = is_own(getattr(*key))
+            self._own[key] = is_custom(getattr(*key))
         return self._own[key]
 
     def _modes(self) -> list[bool]:

@@ -18,7 +18,7 @@ from raysim.config import Config
 from raysim.data.transforms import describe_tensor
 from raysim.models.flat import FlatModel, Weights
 from raysim.models.stages import names_left_out
-from raysim.system.custom_code import is_own, place_of
+from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, WrongResult
 
 IN_STEPS = (*INSIDE_THE_LOOP, "train")
@@ -33,7 +33,7 @@ def describe_custom_code(config: Config, methods: Iterable[Method]) -> str:
     """Return where the user-defined code in a client's steps is defined, for errors. Empty if there is none."""
     parts = [config.model.function(), config.training.optimizer.function()]
     parts += [getattr(method.Client, hook) for method in methods for hook in IN_STEPS]
-    places = [place_of(part) for part in parts if is_own(part)]
+    places = [place_of(part) for part in parts if is_custom(part)]
     return f", made with {', '.join(places)}" if places else ""
 
 
@@ -119,7 +119,7 @@ def check_shape(half: ClientHalf, hook: str, result: object, shape: Sequence[int
 def check_penalty(half: ClientHalf, result: object) -> Tensor:
     """Check that `penalty` returned a scalar with a gradient, or 0, and return it."""
     penalty = check_shape(half, "penalty", result, ())
-    if not penalty.requires_grad and is_own(type(half)) and bool(penalty != 0):
+    if not penalty.requires_grad and is_custom(type(half)) and bool(penalty != 0):
         allowed = "0, or a value of step.logits, step.features or the parameters of client.model.module"
         raise wrong_result(half, "penalty", "a value without a gradient, which changes nothing", allowed)
     return penalty

@@ -7,7 +7,7 @@ from types import CodeType, FunctionType, ModuleType
 
 from raysim.api.method import ClientHalf, Half, Method, ServerHalf
 from raysim.config.error_text import find_nearest
-from raysim.system.custom_code import is_own, place_of
+from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError
 
 HOOKS = {
@@ -51,7 +51,7 @@ def _unused(method: Method) -> Iterator[tuple[type[Half], FunctionType]]:
         (half, name, function)
         for half, base in ((method.Client, ClientHalf), (method.Server, ServerHalf))
         for owner in half.__mro__
-        if issubclass(owner, Half) and is_own(owner)
+        if issubclass(owner, Half) and is_custom(owner)
         for name, function in vars(owner).items()
         if isinstance(function, FunctionType) and not name.startswith("_") and not hasattr(base, name)
     ]

@@ -35,7 +35,7 @@ from raysim.models.graphs import Graphs
 from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import is_task_aware, select_head, tell_task
-from raysim.system.custom_code import is_own
+from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
 from raysim.system.errors import RunError, describe_error, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
@@ -84,11 +84,9 @@ class ClientHost:
         self._local_bytes = unsent_bytes(self._methods, self.model)
         self._sends_model = sends_model(self._methods)
         self._hooks_move_model = self._overridden("receive", "start", "begin_task")  # perhaps
+        hooked = self._hooks_move_model or self._overridden("finish", "encode") or self._evaluates_clients
         # Whether the updates of a block are summed as rows: no hook runs for a single client before or after the block.
-        self._sums_rows = self._block is not None and not (
-            self._hooks_move_model or self._overridden("finish", "encode") or self._evaluates_clients
-        )
-        self._sums_rows &= self._sends_model and not self._local_bytes
+        self._sums_rows = self._block is not None and self._sends_model and not (hooked or self._local_bytes)
         self._shared = Shared(
             model=self.model,
             broadcasts=self.broadcasts,
@@ -189,7 +187,7 @@ class ClientHost:
         """Store broadcasts, replacing older versions."""
         for broadcast in broadcasts:
             self.broadcasts[broadcast.name] = received = replace(broadcast, value=self._move(broadcast.value))
-            if any(is_own(method.Client) for method in self._methods.values()):
+            if any(is_custom(method.Client) for method in self._methods.values()):
                 self._calls.keep(received)
 
     def _move(self, message: Any) -> Any:
@@ -299,7 +297,7 @@ class ClientHost:
         for half in halves_with_hook(halves, "finish"):
             delta, terms = hook_checks.check_finished(half, self._calls(half, "finish", client, delta), delta)
             sent.append((half, terms))
-            if is_own(type(half)):
+            if is_custom(type(half)):
                 deltas.append((f" returned by {hook_checks.place_of_hook(type(half), 'finish')}", delta))
         if not self._sends_model:
             delta = Delta(torch.zeros_like(delta.parameters), torch.zeros_like(delta.buffers))
@@ -369,7 +367,7 @@ class ClientHost:
         share, where = order.shares[client.id], self._where(client, order)
         hook = "finish" if order.op == "train" else order.op.partition(".")[2]
         for half, terms in sent:
-            by = f", in the terms from {hook_checks.place_of_hook(type(half), hook)}" if is_own(type(half)) else ""
+            by = f", in the terms from {hook_checks.place_of_hook(type(half), hook)}" if is_custom(type(half)) else ""
             for name, term in terms.items():
                 how, full_name = half.method.replies[name], f"{half.name}.{name}"
                 if how != "by_client":

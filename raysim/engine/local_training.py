@@ -24,10 +24,10 @@ from raysim.engine.hook_checks import (
     check_positions,
     check_shape,
 )
-from raysim.engine.optimizer import ScaledOptimizer, make_optimizer
+from raysim.engine.optimizer import ScaledOptimizer
 from raysim.federation.targets import refuse_infinite
 from raysim.models.inputs import as_input
-from raysim.system.custom_code import is_own
+from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
 
 
@@ -151,7 +151,7 @@ class LocalLoop:
         self.optimizer: LocalOptimizer = (
             ScaledOptimizer(training.optimizer, client.model.layout, training.lr_scales)
             if training.lr_scales
-            else make_optimizer(training.optimizer)
+            else training.optimizer.make()
         )
         self.keeps_optimizer = training.keep_optimizer
         if self.keeps_optimizer:
@@ -167,7 +167,7 @@ class LocalLoop:
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
         # Whether a user-defined objective returned a loss that is not finite. It stays on the device until `end`.
         self.infinite = (
-            torch.zeros_like(self.total_loss, dtype=torch.bool) if is_own(type(client.shared.objective)) else None
+            torch.zeros_like(self.total_loss, dtype=torch.bool) if is_custom(type(client.shared.objective)) else None
         )
 
     def step(self, step: Step) -> None:

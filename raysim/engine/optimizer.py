@@ -71,12 +71,6 @@ def adamw(
     return LocalAdam(betas, eps, weight_decay, decoupled=True)
 
 
-def make_optimizer(settings: Optimizer) -> LocalOptimizer:
-    """Return a new optimizer with the config's settings."""
-    optimizer: LocalOptimizer = settings.with_keys()()
-    return optimizer
-
-
 class ScaledOptimizer:
     """An optimizer for each run of parameters with the same factor of the learning rate.
 
@@ -91,7 +85,7 @@ class ScaledOptimizer:
         factors = (next((scales[p] for p in scales if fnmatchcase(name, p)), 1.0) for name in layout)
         pairs = [(factor, shape.numel()) for factor, shape in zip(factors, layout.values(), strict=True)]
         for factor, run in groupby(pairs, key=lambda pair: pair[0]):
-            self._parts.append((sum(size for _, size in run), factor, make_optimizer(settings)))
+            self._parts.append((sum(size for _, size in run), factor, settings.make()))
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
         """Update the parameters [P] in place, given their gradient [P]."""
@@ -103,7 +97,7 @@ class ScaledOptimizer:
 
 def vectors_of(settings: Optimizer) -> tuple[int, int]:
     """Return how many vectors [P] an optimizer keeps, and how many more a step needs temporarily."""
-    vectors: tuple[int, int] = getattr(make_optimizer(settings), "vectors", USUAL_VECTORS)
+    vectors: tuple[int, int] = getattr(settings.make(), "vectors", USUAL_VECTORS)
     return vectors
 
 
@@ -115,7 +109,7 @@ def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
             infinite. Or it is `kept` for the next phase, and a checkpoint cannot hold one of its attributes.
     """
     who = f"training.optimizer: {place_of(settings.function())}"
-    optimizer = make_optimizer(settings)
+    optimizer = settings.make()
     if not callable(getattr(optimizer, "step", None)):
         raise RunError(f"{who} made {type(optimizer).__name__}, allowed: an object with step(parameters, gradient, lr)")
     parameters, gradient = torch.ones(3), torch.tensor([0.5, -1.0, 0.25])

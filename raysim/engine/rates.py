@@ -12,7 +12,7 @@ from raysim.config.block import Positive, WholeNumber
 from raysim.config.experiment import FACTORS, Training
 from raysim.config.schema import LARGEST_FLOAT32
 from raysim.federation.availability import Progress
-from raysim.system.custom_code import is_own, place_of
+from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import RunError
 
 RATE_SCHEDULES: Mapping[str, str] = {
@@ -84,7 +84,7 @@ def learning_rate(training: Training, progress: Progress) -> float:
     except OverflowError:
         lr = math.inf
     is_rate = isinstance(lr, float | int | np.floating) and lr >= 0
-    if not is_rate or (lr > LARGEST_FLOAT32 and is_own(schedule.function())):
+    if not is_rate or (lr > LARGEST_FLOAT32 and is_custom(schedule.function())):
         who = f"training.lr_decay: in round {progress.round} {place_of(schedule.function())}"
         allowed = f"a number from 0 to {LARGEST_FLOAT32:.2g}, the round's learning rate"
         raise RunError(f"{who} returned {lr!r:.60}, allowed: {allowed}")

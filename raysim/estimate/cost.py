@@ -23,7 +23,7 @@ from raysim.estimate.rehearsal import FEW, Messages, Round, Sizes, in_small, reh
 from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
-from raysim.system.custom_code import is_own
+from raysim.system.custom_code import is_custom
 from raysim.system.errors import convert_to_run_error
 
 BATCHES = (2, 3)  # of each task in the two rehearsals, so that messages that grow with the data differ
@@ -167,7 +167,7 @@ class Forecast:
         alike = len(replies) == len({op for op, *_ in replies})
         sent = {name for _, *terms in replies for name, _ in terms}
         unseen = any(method.replies and name not in sent for name, method in self._methods.items())
-        own = [method for method in self._methods.values() if is_own(type(method))]
+        own = [method for method in self._methods.values() if is_custom(type(method))]
         cost.unsure_updates = any(overrides(method.Server, "select") for method in own)
         cost.unsure_bytes |= bool(own) or unseen or not (self._regular or alike)
         foreign = any(overrides(method.Client, "batches") for method in self._methods.values())

@@ -30,7 +30,7 @@ from raysim.models.freezing import frozen_bytes
 from raysim.models.graphs import MOST_GRAPHS
 from raysim.models.inputs import two_samples
 from raysim.system.capacity import MIB
-from raysim.system.custom_code import is_own
+from raysim.system.custom_code import is_custom
 
 MOST_MEASURED = 512 * MIB  # what this process holds beyond it, in a notebook, say, is data that no worker copies
 
@@ -163,7 +163,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
     of_halves, tables, (serving_networks, beside) = measure_halves(config, federation, model, batches)
-    copies = 2 if any(is_own(method.Client) for method in methods.values()) else 1  # to notice what custom code changes
+    # a second copy, to notice what custom code changes
+    copies = 2 if any(is_custom(method.Client) for method in methods.values()) else 1
     means = sum(bool(method.replies) for method in methods.values())  # which come back as broadcasts
     broadcasts = copies * (1 + means)
     outputs, widest = measure_activations(model, two_samples(model.module, federation.shape, federation.vocabulary))

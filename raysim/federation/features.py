@@ -30,7 +30,7 @@ from raysim.models.adapters import find_adapters
 from raysim.models.building import build_model
 from raysim.models.stages import StagedNetwork, tensors_of
 from raysim.system.capacity import this_machine
-from raysim.system.custom_code import digest_own_code
+from raysim.system.custom_code import digest_custom_code
 from raysim.system.device import choose_device, describe_machine, set_torch
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import torch_untouched
@@ -177,7 +177,7 @@ class FeaturePass:
         adapters = model.adapters if any(True for part in inside for _ in find_adapters(part)) else None
         network = [model.name, to_plain(model.keys()), to_plain(adapters), module.begin, module.feature_shape]
         samples = [to_plain(self._federation.normalization), self._federation.shape, CHUNK]
-        code = digest_own_code([model.name] if ":" in model.name else [])  # a custom model's
+        code = digest_custom_code([model.name] if ":" in model.name else [])  # a custom model's
         known = json.dumps([*network, *samples, describe_machine(self._device), VERSION, code])
         common = blake2b(known.encode(), digest_size=16)
         for stage in stages:

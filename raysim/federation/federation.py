@@ -106,7 +106,7 @@ class Federation:
         if logits == "all" or "class_il" not in self.protocols:
             return None
         present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
-        return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
+        return self.classes_of(present)
 
     def class_counts(self) -> npt.NDArray[np.int64]:
         """Return the training samples of the whole run by client, task and class: [clients, tasks, classes].

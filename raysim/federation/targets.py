@@ -10,7 +10,7 @@ from raysim.config import Config
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
 from raysim.objectives import Metric, Objective
-from raysim.system.custom_code import is_own, place_of
+from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
 
 TRIED = 2  # targets
@@ -31,7 +31,7 @@ def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task] = ())
             problem = objective.check(targets, dataset.classes)
             if problem is not None:
                 raise ConfigError(f"objective: {name} in {where}: {problem}{ADVICE * objective.classes}")
-        if is_own(type(objective)):
+        if is_custom(type(objective)):
             with locate_errors(f"objective {name}, tried on {TRIED} targets"):
                 _try(objective, dataset)
     return objective

@@ -58,7 +58,7 @@ class LiveRun(RunDisplay):
         return self._round / self._rounds if self._rounds else 0.0
 
     def words(self, width: int) -> tuple[str, str]:
-        """Return what stands before and behind a bar in lines of this width: rounds, accuracy and time left in any."""
+        """Return the texts before and after the bar, shortened to fit the width."""
         elapsed = clock(time.monotonic() - self._began)
         if not self._rounds:
             return self._stage, elapsed

@@ -43,7 +43,7 @@ class Display:
 
 
 class RunDisplay(Display):
-    """Display of a run; this class shows only its notices, if there is a console."""
+    """Display of a run; this class shows only its notices and returns to checkpoints, if there is a console."""
 
     def take(self, event: Event) -> None:
         """Show one event."""

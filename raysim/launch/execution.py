@@ -110,7 +110,7 @@ class Execution:
 
     def _end(self, recorder: Recorder, audience: CallbackList, status: str, problem: str | None = None) -> None:
         with delay_interrupts():
-            if recorder.footprint.samples:
+            if recorder.footprint.is_sampling:
                 recorder.footprint.sample()
             self.result = recorder.end(status, problem)
         if status == "done" and self.result.rounds and not self.result.updates:

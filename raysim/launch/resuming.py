@@ -6,7 +6,7 @@ from shlex import quote
 
 from raysim.config import Config, load
 from raysim.config.comparison import CHANGE_NO_STATE, describe_difference
-from raysim.config.lookup import only_named_by, own_names
+from raysim.config.lookup import custom_names, only_named_by
 from raysim.records.run_directory import claim_directory
 from raysim.system.errors import ConfigError
 
@@ -51,4 +51,4 @@ def resume_command(config: Config, directory: Path, local: bool) -> str:
 
 def trust_option(config: Config) -> str:
     """Return the option of commands that read a run's directory: --trust if the run has custom components."""
-    return " --trust" * any(not name.startswith("raysim.") for name in own_names(config))
+    return " --trust" * any(not name.startswith("raysim.") for name in custom_names(config))

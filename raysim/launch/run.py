@@ -70,8 +70,8 @@ def run(
         callbacks: names or objects of callbacks, in addition to those of the config.
         progress: show a bar on a terminal or in a notebook, and lines elsewhere, as the command line does.
         resume: resume from the newest checkpoint in `out`, or start the run if there is none. Only resources, logging,
-            checkpoint and callbacks may differ from the directory's config. The result of a finished run is returned as
-            it is.
+            checkpoint, callbacks and dataset.download may differ from the directory's config. The result of a finished
+            run is returned as it is.
         trust: with `resume`, import custom components that only the directory's config names.
         display: a custom display of the events.
         session: the session of the Ray to start, which the command line opens before it imports torch.

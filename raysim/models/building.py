@@ -14,7 +14,7 @@ from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights, read_weights
 from raysim.system import seeding
-from raysim.system.custom_code import is_own, place_of
+from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
 
 
@@ -124,7 +124,7 @@ def check_model(
 def name_model(config: Config) -> str:
     """Return the model's name for messages, and the place of definition of a custom model."""
     function = config.model.function()
-    return place_of(function) if is_own(function) else config.model.name
+    return place_of(function) if is_custom(function) else config.model.name
 
 
 def _with_heads(module: nn.Module, config: Config, x: Tensor) -> nn.Module:

@@ -36,7 +36,7 @@ from raysim.records.run_directory import (
     sha256,
 )
 from raysim.records.totals import Totals
-from raysim.system.custom_code import digest_own_code
+from raysim.system.custom_code import digest_custom_code
 from raysim.system.errors import RunError
 from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
@@ -201,7 +201,7 @@ class Recorder:
 
         Return which of them have changed.
         """
-        now = {"code": digest_own_code(names_for_actors(self.config)), "data": digest_data(federation)}
+        now = {"code": digest_custom_code(names_for_actors(self.config)), "data": digest_data(federation)}
         changed = [name for name, known in before.items() if known and known.rpartition(", then ")[2] != now[name]]
         for name, digest in now.items():
             if digest is not None:

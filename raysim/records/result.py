@@ -94,7 +94,7 @@ class Result:
     peak_memory_bytes: int
     """The largest memory of all of the run's processes together, sampled each second."""
     actors: int | None = None
-    """The number of Ray actors, which are the coordinator and the hosts; 0 without Ray."""
+    """The number of Ray actors, which are the coordinator and the hosts; 0 if one process did everything."""
     recoveries: int
     """How often the run returned to a checkpoint, since a process was lost."""
     rounds_recomputed: int

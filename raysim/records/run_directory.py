@@ -31,7 +31,7 @@ from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import convert_write_errors, is_partial, partial_path, write_whole
 from raysim.system.interrupts import postpone_interrupts
 
-RUBBISH = (OSError, ValueError, LookupError, TypeError, RecursionError)  # what reading other JSON than ours raises
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, RecursionError)  # what reading other JSON than ours raises
 ROUNDS = "rounds.jsonl"
 CLIENTS = "clients.json"
 
@@ -125,7 +125,7 @@ class Interruptions:
         try:
             self._lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
             recomputed = [int(json.loads(line)["rounds_recomputed"]) for line in self._lines]
-        except RUBBISH as error:
+        except UNREADABLE as error:
             allowed = "allowed: what raysim wrote there, or no such file"
             raise RunError(
                 f"{self._path}: found no interruptions ({type(error).__name__}: {error}), {allowed}"
@@ -157,7 +157,7 @@ def find_interruption(directory: Path) -> str | None:
         return None
     try:
         status = dict(json.loads((directory / "summary.json").read_text(encoding="utf-8")))["status"]
-    except RUBBISH:  # there is none, as the process was killed
+    except UNREADABLE:  # there is none, as the process was killed
         return "the process ended in the middle of the run"
     if status == "done":
         raise ConfigError(
@@ -203,7 +203,7 @@ def load_recorded_rounds(directory: Path, size: int | None = None) -> list[dict[
         return []
     try:
         return [dict(json.loads(text)) for text in path.read_bytes()[:size].decode().splitlines()]
-    except RUBBISH as error:
+    except UNREADABLE as error:
         allowed = "allowed: the run's own file, or the run again in another directory"
         raise RunError(f"{path}: found no rounds ({type(error).__name__}: {error}), {allowed}") from None
 

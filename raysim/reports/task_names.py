@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from raysim.config import Config, load
-from raysim.config.lookup import only_named_by, own_names
+from raysim.config.lookup import custom_names, only_named_by
 from raysim.config.scenarios import ByColumn, ClassIncremental, Repetition
 from raysim.federation.federation import federation_without_clients
 from raysim.reports.grouping import ExperimentSetting
@@ -28,7 +28,7 @@ def _find_names(setting: ExperimentSetting) -> Sequence[str]:
     run = setting.runs[0]
     seeds = {run.summary.seed for run in setting.runs}
     try:
-        if own_names(run.config):  # a report imports no code that runs name
+        if custom_names(run.config):  # a report imports no code that runs name
             return []
         with only_named_by():
             config = load(run.config)

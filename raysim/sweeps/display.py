@@ -20,7 +20,7 @@ from raysim.launch.display import Display, RunDisplay, accuracy_so_far
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 from raysim.system.console import make_console
-from raysim.system.custom_code import digest_own_code
+from raysim.system.custom_code import digest_custom_code
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
 WIDE = 100  # columns of a terminal in which a run's task has room
@@ -183,7 +183,7 @@ def list_other_code(outcomes: Sequence[RunOutcome]) -> list[str]:
         for one in outcomes
         if one.result is not None
         and (before := one.result.versions.get("code")) is not None
-        and before != digest_own_code(names_for_actors(one.cell.config))
+        and before != digest_custom_code(names_for_actors(one.cell.config))
     ]
 
 

@@ -1,4 +1,4 @@
-"""Code of the user's own: whether a component is, where it is defined, and which files other machines must be sent."""
+"""Custom components: whether a component is user-defined, where it is defined, and which files other machines need."""
 
 import functools
 import hashlib
@@ -13,8 +13,8 @@ from raysim.system.errors import INSTALLED, ConfigError
 Component = Callable[..., Any]
 
 
-def is_own(component: Component) -> bool:
-    """Return whether a component is the user's own, and not raysim's."""
+def is_custom(component: Component) -> bool:
+    """Return whether a component is user-defined, and not raysim's."""
     return module_of(component).partition(".")[0] != "raysim"
 
 
@@ -52,7 +52,7 @@ def refuse_main(names: Iterable[str]) -> None:
         raise ConfigError(f"{words} of its own, or run in this process (local=True, --local)")
 
 
-def find_own_code(names: Iterable[str]) -> list[Path]:
+def find_custom_code(names: Iterable[str]) -> list[Path]:
     """Return the files and folders of the top-level modules and packages of names such as package.module:name.
 
     Installed packages are not among them: they must be installed on the other machines too, as raysim is.
@@ -62,9 +62,9 @@ def find_own_code(names: Iterable[str]) -> list[Path]:
     return sorted(path for path in found if not any(path.is_relative_to(place) for place in INSTALLED))
 
 
-def digest_own_code(names: Iterable[str]) -> str | None:
+def digest_custom_code(names: Iterable[str]) -> str | None:
     """Return a digest of the source of such modules and packages, as it is on the disk now. None if there is none."""
-    places = find_own_code(names)
+    places = find_custom_code(names)
     files = [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
     digest = hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files))
     return digest.hexdigest() if files else None

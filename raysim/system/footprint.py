@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+INTERVAL = 1.0  # seconds between two samples
 TOLERANCE = 0.02
 SHARE = 0.2
 STATUS = Path("/proc/self/status")
@@ -47,9 +48,8 @@ class Footprint:
     started or ended. With hundreds of actors, samples become rarer: the thread uses at most SHARE of a core.
     """
 
-    def __init__(self, interval: float = 1.0) -> None:
+    def __init__(self) -> None:
         self._here = self._elsewhere = self._before = 0
-        self._interval = interval
         self._counted: dict[int, tuple[int, int]] = {}  # by process id: resident memory and PSS at the last count
         self._present: set[int] = set()
         self._seen: set[int] = set()  # all processes so far
@@ -67,7 +67,7 @@ class Footprint:
         self._thread.join()
 
     @property
-    def samples(self) -> bool:
+    def is_sampling(self) -> bool:
         """Whether it samples this process now; otherwise another process reports by `reach`."""
         return self._thread.is_alive()
 
@@ -104,11 +104,11 @@ class Footprint:
             self._here = max(self._here, sum(self._memory(process) for process in processes))
 
     def _sample_until_over(self) -> None:
-        wait = self._interval
+        wait = INTERVAL
         while not self._over.wait(wait):
             before = time.perf_counter()
             self.sample()
-            wait = max(self._interval, (time.perf_counter() - before) / SHARE)
+            wait = max(INTERVAL, (time.perf_counter() - before) / SHARE)
 
     def _memory(self, process: psutil.Process) -> int:
         with suppress(psutil.Error):  # the process ended meanwhile

@@ -27,7 +27,7 @@ from raysim.launch.display import RunDisplay
 from raysim.sweeps.directory import plan_sweep
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
-from raysim.system.custom_code import find_own_code, refuse_main
+from raysim.system.custom_code import find_custom_code, refuse_main
 from raysim.system.errors import ConfigError, Lost, RunError
 
 CONFIG: dict[str, Any] = {
@@ -376,7 +376,7 @@ def test_a_misspelled_hook_is_refused(tiny: Any) -> None:
 def test_they_stay_with_the_driver(tiny: Any) -> None:
     """A class of the script itself may be one under Ray, and its module is not sent to other machines."""
     config = tiny(callbacks={f"{__name__}:Watch": {}})
-    assert find_own_code(names_for_actors(config)) == []
+    assert find_custom_code(names_for_actors(config)) == []
     refuse_main(names_for_actors(config.model_copy(update={"callbacks": {"__main__:Watch": {}}})))
 
 

@@ -45,7 +45,7 @@ def test_ones_own_is_found_in_the_working_directory(tmp_path: Path, monkeypatch:
     (tmp_path / "own_things" / "thing.py").write_text("def grow(shape, classes, *, by: int = 2): ...\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
-    grow = resolve("model", "own_things.thing:grow", {})
+    grow = resolve("model", "own_things.thing:grow")
     assert defaults(grow) == {"by": 2}
 
 
@@ -102,7 +102,7 @@ def signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     ],
 )
 def test_ones_own_has_the_signature_of_its_kind(kind: str, name: str) -> None:
-    assert callable(resolve(kind, f"signatures:{name}", {}))
+    assert callable(resolve(kind, f"signatures:{name}"))
 
 
 def test_a_near_name_is_found_whatever_its_capitals() -> None:
@@ -120,9 +120,9 @@ def test_a_method_with_fields_is_a_dataclass(tmp_path: Path, monkeypatch: pytest
     ]
     (tmp_path / "undecorated.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
-    assert callable(resolve("method", "undecorated:Bare", {}))
+    assert callable(resolve("method", "undecorated:Bare"))
     with pytest.raises(ConfigError, match=r"found a class with alpha that is no dataclass, .*, allowed: @dataclass\("):
-        resolve("method", "undecorated:Plain", {})
+        resolve("method", "undecorated:Plain")
 
 
 @pytest.mark.usefixtures("signatures")
@@ -130,7 +130,7 @@ def test_a_method_with_fields_is_a_dataclass(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("name", ["other", "more", "fewer", "root", "Model", "rmtree"])
 def test_what_has_another_signature_is_refused_and_not_called(kind: str, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{kind} 'signatures:{name}': .*, allowed: "):
-        resolve(kind, f"signatures:{name}", {})
+        resolve(kind, f"signatures:{name}")
     assert not Path("called").exists()
 
 
@@ -138,13 +138,13 @@ def test_what_has_another_signature_is_refused_and_not_called(kind: str, name: s
 @pytest.mark.parametrize("name", ["shutil:rmtree", "os.path:join", "builtins:print", "subprocess:Popen"])
 def test_pythons_own_modules_have_no_components(kind: str, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{kind} '{name}': the module [\w.]+ is Python's own, allowed: "):
-        resolve(kind, name, {})
+        resolve(kind, name)
 
 
 def test_nothing_of_pythons_own_is_imported() -> None:
     sys.modules.pop("antigravity", None)  # it opens a browser
     with pytest.raises(ConfigError, match="Python's own"):
-        resolve("model", "antigravity:fly", {})
+        resolve("model", "antigravity:fly")
     assert "antigravity" not in sys.modules
 
 
@@ -153,20 +153,20 @@ def test_what_another_config_names_is_not_imported_unless_it_is_trusted() -> Non
     name = "signatures:model"
     with only_named_by({"model": {"name": "other:model"}}):
         with pytest.raises(ConfigError, match=r"^the model 'signatures:model' is code of .*; add --trust"):
-            resolve("model", name, {})
+            resolve("model", name)
         assert "signatures" not in sys.modules
-        assert resolve("model", "raysim.models.mlp:mlp", {}) is resolve("model", "mlp")
+        assert resolve("model", "raysim.models.mlp:mlp") is resolve("model", "mlp")
     with only_named_by({"model": {"name": name}}):
-        assert resolve("model", name, {})
+        assert resolve("model", name)
     with only_named_by(trust=True):
-        assert resolve("model", name, {})
-    assert resolve("model", name, {})
+        assert resolve("model", name)
+    assert resolve("model", name)
 
 
 @pytest.mark.parametrize("name", ["a:", ":b", "a:b:c", "a b:c", "../a:b", "a:b()", "1a:b"])
 def test_what_is_no_name_is_not_imported(name: str) -> None:
     with pytest.raises(ConfigError, match=r"allowed: a model of your own as package\.module:name$"):
-        resolve("model", name, {})
+        resolve("model", name)
 
 
 def test_what_has_no_signature_is_one_line() -> None:

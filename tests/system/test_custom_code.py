@@ -10,7 +10,7 @@ import pytest
 from raysim.config import ConfigError, load
 from raysim.config.lookup import names_for_actors
 from raysim.system import custom_code
-from raysim.system.custom_code import find_own_code, refuse_main
+from raysim.system.custom_code import find_custom_code, refuse_main
 
 CONFIG = {
     "name": "own",
@@ -46,7 +46,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def found(named: dict[str, Any]) -> list[Path]:
-    return find_own_code(names_for_actors(load(CONFIG, named)))
+    return find_custom_code(names_for_actors(load(CONFIG, named)))
 
 
 def test_raysims_own_names_need_nothing() -> None:

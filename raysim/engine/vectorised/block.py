@@ -13,7 +13,6 @@ from raysim.config.experiment import Training
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_batch
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.optimizer import make_optimizer
 from raysim.engine.vectorised.batches import Batches, Phase, fill
 from raysim.engine.vectorised.layers import key_of_step
 from raysim.engine.vectorised.one_client import Hidden, Tensors, make_halves, stack_halves
@@ -69,7 +68,7 @@ class ClientBlock:
         phases = [self._plan(client, row) for client, row in zip(clients, _rows(state), strict=True)]
         batches = Batches(clients, phases, self._training.batch_size)
         self._model.module.train()
-        keys, optimizer = _keys(clients, "model"), make_optimizer(self._training.optimizer)
+        keys, optimizer = _keys(clients, "model"), self._training.optimizer.make()
         losses, gradient = torch.zeros_like(state.parameters[:, 0]), torch.zeros_like(state.parameters)
         samples = [0] * len(clients)
         for number, counts in enumerate(batches.counts):

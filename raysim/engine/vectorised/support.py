@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Method, overrides
+from raysim.api.method import ClientHalf, Method, overrides
 from raysim.config import Config, load
 from raysim.engine.hook_calls import HookCalls
+from raysim.engine.hook_checks import IN_STEPS
 from raysim.engine.vectorised.block import FEWEST, ClientBlock
 from raysim.engine.vectorised.layers import Layers
 from raysim.models.flat import FlatModel
@@ -29,7 +30,7 @@ def hooks_of_one_client(methods: Mapping[str, Method]) -> list[str]:
     found = []
     for name, method in methods.items():
         half = method.Client
-        hooks = [hook for hook in (*INSIDE_THE_LOOP, "train") if overrides(half, hook)]
+        hooks = [hook for hook in IN_STEPS if overrides(half, hook)]
         found += [f"{name}.{hook}" for hook in hooks if hook in NEVER or not _declares(half, hook)]
         found += [f"{name}.features"] * half.features
     return found

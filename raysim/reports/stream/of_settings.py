@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from raysim.config import Config, load
-from raysim.config.lookup import only_named_by, own_names
+from raysim.config.lookup import custom_names, only_named_by
 from raysim.data.dataset import MissingData
 from raysim.reports.content import Plot
 from raysim.reports.grouping import ExperimentSetting, flatten
@@ -43,7 +43,7 @@ def draw_streams(
             yield None, f"The stream is that of setting {number}." if plot else ""
             continue
         try:
-            if not own_names(run.config):  # a report imports no code that runs name
+            if not custom_names(run.config):  # a report imports no code that runs name
                 plot = _write(run, folder, f"{setting.number}-stream", len(drawn))
         except MissingData:  # many reports are written where the data never were
             pass

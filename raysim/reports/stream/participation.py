@@ -21,7 +21,7 @@ from raysim.engine.virtual_time import Clock, Dispatch, Update, drops_out
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
 from raysim.reports.stream.cells import rounds_per_column
-from raysim.system.custom_code import is_own
+from raysim.system.custom_code import is_custom
 
 Fate = Literal["used", "discarded", "unused", "dropped"]
 FATES: tuple[Fate, ...] = ("used", "discarded", "unused", "dropped")
@@ -68,7 +68,9 @@ def find_turnout(config: Config, federation: Federation, model: FlatModel, clien
         WrongResult: a custom sampler returned something other than ids of present clients.
     """
     methods, server = make_methods(config), Server(config, federation, model)
-    choosing = [name for name, method in methods.items() if is_own(type(method)) and overrides(method.Server, "select")]
+    choosing = [
+        name for name, method in methods.items() if is_custom(type(method)) and overrides(method.Server, "select")
+    ]
     if isinstance(config.schedule, AsynchronousSchedule):
         server.local_bytes = unsent_bytes(methods, model)
         nbytes = expected_bytes(server, methods)

@@ -10,7 +10,7 @@ from torch import Tensor
 from raysim.api.method import ClientHalf, Half, Method, Need, ServerHalf, overrides
 from raysim.engine.hook_checks import place_of_hook
 from raysim.engine.hook_names import HOOKS
-from raysim.system.custom_code import is_own, place_of
+from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError
 
 HALVES: dict[str, type[Half]] = {"Client": ClientHalf, "Server": ServerHalf}
@@ -18,7 +18,7 @@ HALVES: dict[str, type[Half]] = {"Client": ClientHalf, "Server": ServerHalf}
 
 def check_classes(name: str, kind: type[Method]) -> None:
     """Check a user-defined method's class and its halves. Raises ConfigError: see the functions below."""
-    if not is_own(kind):
+    if not is_custom(kind):
         return
     for attribute, base in HALVES.items():
         half = getattr(kind, attribute)
@@ -32,7 +32,7 @@ def check_classes(name: str, kind: type[Method]) -> None:
 def _unused_halves(kind: type[Method]) -> Iterator[str]:
     """Yield the halves in a method that have another name than Client or Server, unless these derive from them."""
     used = {*HALVES.values(), *kind.Client.__mro__, *kind.Server.__mro__}
-    for attribute, part in [pair for owner in kind.__mro__ if is_own(owner) for pair in vars(owner).items()]:
+    for attribute, part in [pair for owner in kind.__mro__ if is_custom(owner) for pair in vars(owner).items()]:
         if isinstance(part, type) and issubclass(part, Half) and attribute not in HALVES and part not in used:
             yield f"found the half {attribute}, which nothing uses, allowed: the names {' and '.join(HALVES)}"
 
@@ -65,7 +65,7 @@ def takes(function: object, arguments: int) -> bool:
 def _shared_state(kind: type[Method]) -> Iterator[str]:
     """Yield the attributes of halves' classes that all clients of a process would change together."""
     for owner in (*kind.Client.__mro__, *kind.Server.__mro__):
-        for key, value in vars(owner).items() if is_own(owner) else ():
+        for key, value in vars(owner).items() if is_custom(owner) else ():
             constant = key.isupper() or key.startswith("__") or hasattr(Half, key)
             if isinstance(value, list | dict | set | Tensor | np.ndarray) and not constant:
                 words = f"found {key} in the class {place_of(owner)}, which all clients of a process share"
