@@ -9,6 +9,7 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,9 @@ def _command(given: list[str]) -> int:
         print(f"raysim {raysim.__version__}")
         return 0
     parser = find_command(given[0]).parser(given[0])
+    for before, one in pairwise(given):
+        if not one or (one.startswith("--") and one.endswith("=")):
+            parser.error(f"found nothing after {one or before}, as with an unset variable, allowed: a value")
     return ACTIONS[given[0]](parser, parser.parse_intermixed_args(given[1:]))
 
 
@@ -277,9 +281,9 @@ def _configs(parser: ArgumentParser, asked: Namespace) -> int:
 def _new(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.config.bundled import copy_config
 
-    copy_config(asked.source, asked.file)
+    sweep, file = copy_config(asked.source, asked.file), quote(str(asked.file))
     print(single_line(f"{asked.file} is a copy of {asked.source}"))
-    print(single_line(f"next: edit it, then raysim check {quote(str(asked.file))}"))
+    print(single_line("next: edit it, then raysim " + (f"sweep {file} --list" if sweep else f"check {file}")))
     return 0
 
 

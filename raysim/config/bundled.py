@@ -2,13 +2,14 @@
 
 import os
 import re
-import shutil
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 from raysim.config.error_text import nearest, shorten
+from raysim.config.yaml_text import read_file
 from raysim.system.errors import ConfigError
+from raysim.system.files import write_whole
 
 BUNDLED = Path(__file__).parents[1] / "configs"  # in a checkout a link to the folder of that name at the root
 LONGEST = 84  # characters of a description
@@ -56,25 +57,25 @@ def list_configs() -> Iterator[str]:
         yield f"{name:<{width}} {_describe(BUNDLED / f'{name}.yaml')}"
 
 
-def copy_config(source: str | Path, target: Path) -> None:
-    """Copy a config to a new file, with its comments. The copy's first line leads editors to the schema in its folder.
+def copy_config(source: str | Path, target: Path) -> bool:
+    """Copy a config to a new file, with its comments, and return whether it is a sweep.
 
-    A sweep has no schema, so it is copied as it is.
+    A sweep is copied as it is. The first line of another copy leads editors to the schema in its folder.
 
     Raises:
         ConfigError: there is no such config, the file is there already, or it cannot be written.
     """
+    content = read_file(str(find_config(source)))
+    sweep = bool(SWEEPS_KEY.search(content))
+    if os.path.lexists(target):
+        raise ConfigError(f"{target}: this exists already and was left as it is, allowed: a new file")
     try:
-        content = find_config(source).read_bytes()
-        described = not SWEEPS_KEY.search(content)
-        with target.open("xb") as file:
-            file.write(MODELINE * (described and MODELINE not in content) + content)
-        if described:
-            shutil.copyfile(SCHEMA, target.with_name(SCHEMA.name))
-    except FileExistsError:
-        raise ConfigError(f"{target}: this exists already and was left as it is, allowed: a new file") from None
+        if not sweep:
+            write_whole(target.with_name(SCHEMA.name), SCHEMA.read_bytes())
+        write_whole(target, MODELINE * (not sweep and MODELINE not in content) + content)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{target}: it cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    return sweep
 
 
 def _describe(file: Path) -> str:

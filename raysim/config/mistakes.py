@@ -1,5 +1,6 @@
 """Error messages from pydantic's errors: the value that was found, the allowed ones, the nearest name."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -62,8 +63,9 @@ def _explain(root: type[BaseModel], values: Values, line: Mapping[str, Any]) -> 
 def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: type[BaseModel]) -> Mistake:
     key, above = str(keys[-1]), keys[:-1]
     if "." in key:
-        outer, inner = key.split(".", 1)
-        return Mistake(keys, f"found a key with a dot, allowed in YAML: {outer}: {{{inner}: ...}}")
+        parts = re.findall(r"(?:(?<=\.)[^:]+:)?[^.]+", key)  # package.module:name is one part
+        nested = ": {".join(parts) + ": ..." + "}" * (len(parts) - 1)
+        return Mistake(keys, f"found a key with a dot, allowed in YAML: {nested}")
     of = "".join(f" of {kind}" for _, kind in _kinds(block))
     others = [one for one in _follow(root, above)[2] if key in keys_in(one)]
     kinds = [(name, kind) for one in others for name, kind in _kinds(one)]

@@ -65,7 +65,7 @@ for _kind, (_pattern, _) in SCALARS.items():
 def read_yaml(path: str | Path) -> Document:
     """Read a YAML file with a block of keys at the top level. Raises ConfigError."""
     file, lines = str(path), dict[Keys, int]()
-    values = _parse(_read(file), lambda line: f"{file}:{line}", lines)
+    values = _parse(read_file(file), lambda line: f"{file}:{line}", lines)
     if values is None:
         raise ConfigError(f"{file}: the file is empty, allowed: a block of keys, such as name: my-run")
     if not isinstance(values, dict):
@@ -78,7 +78,8 @@ def parse_value(text: str, given: Given | None = None) -> object:
     return _parse(text, lambda line: shorten(given.text if given else text), {})
 
 
-def _read(file: str) -> bytes:
+def read_file(file: str) -> bytes:
+    """Return the content of a YAML file. Raises ConfigError."""
     path = Path(file)
     try:
         if path.is_dir():

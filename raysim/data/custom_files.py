@@ -11,7 +11,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.config.error_text import nearest
-from raysim.data.dataset import Array, Dataset, Split, channels_first, draw_for_testing, require_memory
+from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first, draw_for_testing, require_memory
 from raysim.data.decoding import Labelled, decode_dataset, list_entries, list_images
 from raysim.data.paths import require_file, require_folder
 from raysim.system import seeding
@@ -117,7 +117,8 @@ def npz(
     - client_train (optional): the client id of each training sample, integers or strings [N].
 
     Raises:
-        ConfigError: the file does not exist, is damaged, lacks an array, or has arrays of another kind.
+        ConfigError: the file does not exist, is damaged, lacks an array, or has arrays of another kind or
+            numbers too large for float32.
     """
     file = root / Path(path).expanduser()
     arrays = _read_npz(file)
@@ -161,7 +162,7 @@ def _samples(x: Array, what: str) -> Array:
     if x.ndim == 4 and x.shape[1] in (1, 3) and min(x.shape[2:]) > MOST_CHANNELS:
         advice = f"save x.transpose(0, 2, 3, 1); or x.swapaxes(1, 2) if these are {x.shape[3]} channels"
         raise ConfigError(f"{what} has shape {x.shape}, which looks like [N, C, H, W], allowed: [N, H, W, C]; {advice}")
-    return channels_first(x if x.dtype == np.uint8 else x.astype(np.float32))
+    return channels_first(x if x.dtype == np.uint8 else as_float32(x, lambda index: f"{what}{[*index]}"))
 
 
 def _targets(y: Array, what: str) -> Array:
@@ -170,4 +171,4 @@ def _targets(y: Array, what: str) -> Array:
         raise ConfigError(f"{what} is {y.dtype} of shape {y.shape}; {advice}")
     if y.dtype.kind != "f":
         return y.astype(np.int64)
-    return y.astype(np.float32).reshape(len(y), *(y.shape[1:] or (1,)))
+    return as_float32(y, lambda index: f"{what}{[*index]}").reshape(len(y), *(y.shape[1:] or (1,)))

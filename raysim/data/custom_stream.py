@@ -1,6 +1,6 @@
 """A client's samples from a custom stream: an iterator that can be opened at any position."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -40,7 +40,7 @@ class CustomStream(Source):
 
         Raises:
             RunError: the stream ends too early.
-            WrongResult: a sample differs from the dataset's in shape, dtype or range.
+            WrongResult: the stream is no iterator, or a sample differs from the dataset's in shape, dtype or range.
         """
         self._hold(np.unique(positions.numpy()))
 
@@ -82,7 +82,11 @@ class CustomStream(Source):
         if not len(positions):
             return
         start, count = int(positions[0]), 0
-        for pair in islice(self._open(self._client, start), len(positions)):
+        pairs = self._open(self._client, start)
+        if not isinstance(pairs, Iterable):
+            found = f"{place_of(self._open)} returned {type(pairs).__name__} for client {self._client}"
+            raise WrongResult(f"stream: {found}, allowed: an iterator over pairs (x, y); yield them")
+        for pair in islice(pairs, len(positions)):
             yield self._check(start + count, pair)
             count += 1
         if count < len(positions):

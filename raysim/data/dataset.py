@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -136,6 +136,22 @@ def channels_first(x: Array) -> Array:
     elif x.ndim == 4:
         x = x.transpose(0, 3, 1, 2)
     return np.ascontiguousarray(x)
+
+
+def as_float32(values: Array, where: Callable[[tuple[int, ...]], str]) -> Array:
+    """Return numbers as float32. `where` returns the beginning of an error message about the number at an index.
+
+    Raises:
+        ConfigError: a finite number is too large.
+    """
+    with np.errstate(over="ignore"):  # a warning would show this line, and not the number
+        small = values.astype(np.float32)
+    large = np.isinf(small) & np.isfinite(values)
+    if large.any():
+        index = tuple(map(int, np.unravel_index(large.argmax(), large.shape)))
+        allowed = "-3.4e38 to 3.4e38, the range of float32; rescale such numbers"
+        raise ConfigError(f"{where(index)}: found {values[index]:.3g}, allowed: {allowed}")
+    return small
 
 
 def require_memory(nbytes: int, key: str, found: object) -> None:

@@ -156,7 +156,8 @@ def _read_column(lists: Sequence[_Listed], place: int, name: str) -> tuple[Array
 
 def _check_lists(training: _Listed, testing: _Listed, first_label: int) -> None:
     """Refuse a first label without images, a label in the test list only, and an image in both lists."""
-    labels, trained = {label for _, label in training.images}, {image for image, _ in training.images}
+    labels = {label for _, label in training.images}
+    trained = {os.path.normpath(image) for image, _ in training.images}  # "../" and "./" are other spellings
     if min(labels):
         problem = f"found {first_label}, allowed: {first_label + min(labels)}, the smallest label in {training.file}"
         raise ConfigError(f"dataset.first_label: {problem}")
@@ -164,7 +165,7 @@ def _check_lists(training: _Listed, testing: _Listed, first_label: int) -> None:
         if label not in labels:
             problem = f"found {image} with the label {first_label + label}, which no image in {training.file} has"
             raise ConfigError(f"dataset.test: {problem}, allowed: labels that are trained on")
-        if image in trained:
+        if os.path.normpath(image) in trained:
             problem = f"found {image}, which is in {training.file} too, allowed: images that are not trained on"
             raise ConfigError(f"dataset.test: {problem}")
 

@@ -91,7 +91,7 @@ def _read(key: str, file: Path, text: str, label: str, split: str, columns: Sequ
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ConfigError(
-                f"{where}: found {show(line.decode(errors='replace'))}, allowed: a JSON object"
+                f"{where}: found {show(line.decode(errors='replace'))}, allowed: a JSON object in UTF-8"
             ) from error
         if not isinstance(row, dict):
             raise ConfigError(

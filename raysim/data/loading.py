@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from raysim.config import Config, load
+from raysim.config.error_text import show
 from raysim.data.columns import check_columns
 from raysim.data.dataset import Array, Dataset, MissingData, Split, require_memory
 from raysim.system.custom_code import is_custom, place_of
@@ -88,7 +89,7 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
     Raises:
         ConfigError: it is not a Dataset of two splits that agree in shape and dtype. Samples must be uint8, float32 or
             int64, and finite. Every sample needs a target, and a client id if there are any. Labels must be in
-            0..classes-1 and ids in 0..vocabulary-1. Class names, if given, must match the classes in number.
+            0..classes-1 and ids in 0..vocabulary-1. Class names, if given, must be str and match the classes in number.
     """
     if not isinstance(dataset, Dataset):
         raise ConfigError(f"dataset {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
@@ -100,8 +101,11 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
     if not isinstance(dataset.classes, int) or dataset.classes < 1:
         raise ConfigError(f"dataset {name}: classes is {dataset.classes!r}; it must be an int, at least 1")
     require_memory(dataset.classes * CLASS_BYTES, f"dataset {name}", f"{dataset.classes} classes")
-    if dataset.names is not None and len(dataset.names) != dataset.classes:
-        raise ConfigError(f"dataset {name}: {len(dataset.names)} names for {dataset.classes} classes; name each once")
+    names = dataset.names
+    if names is not None and not (isinstance(names, tuple | list) and all(isinstance(one, str) for one in names)):
+        raise ConfigError(f"dataset {name}: names is {show(names)}; it must be None or a tuple of str")
+    if names is not None and len(names) != dataset.classes:
+        raise ConfigError(f"dataset {name}: {len(names)} names for {dataset.classes} classes; name each once")
     for part, split in (("train", dataset.train), ("test", dataset.test)):
         _check_split(split, f"dataset {name}, {part} split", dataset.classes)
     check_columns(dataset, name)

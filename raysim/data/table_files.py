@@ -14,7 +14,7 @@ import numpy as np
 
 from raysim.config.error_text import nearest, show
 from raysim.data.columns import read_number
-from raysim.data.dataset import Array, require_memory
+from raysim.data.dataset import Array, as_float32, require_memory
 from raysim.data.paths import require_file
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
@@ -71,23 +71,24 @@ class Table:
         `advice` is the end of an error message.
 
         Raises:
-            ConfigError: a value is not a finite number. The message has its line.
+            ConfigError: a value is not a finite number, or is too large for float32. The message has its line.
         """
         values: Any = self.columns[name]
         try:
             numbers = np.array(values, np.float64)  # much faster than one by one
         except (ValueError, TypeError):
             numbers = np.array([np.nan])
-        if len(numbers) == len(values) and np.isfinite(numbers).all():
-            return numbers
-        found = [read_number(value) for value in values]
-        for row, number in enumerate(found):
-            is_missing = _is_missing(values[row])
-            if number is None and is_missing and not or_missing:
-                raise ConfigError(f"{self.where(name, row)}: found nothing, allowed: a number{advice}")
-            if number is None and not is_missing:
-                raise ConfigError(f"{self.where(name, row)}: found {show(values[row])}, allowed: a number{advice}")
-        return np.array([np.nan if number is None else number for number in found])
+        if len(numbers) != len(values) or not np.isfinite(numbers).all():
+            found = [read_number(value) for value in values]
+            for row, number in enumerate(found):
+                is_missing = _is_missing(values[row])
+                if number is None and is_missing and not or_missing:
+                    raise ConfigError(f"{self.where(name, row)}: found nothing, allowed: a number{advice}")
+                if number is None and not is_missing:
+                    raise ConfigError(f"{self.where(name, row)}: found {show(values[row])}, allowed: a number{advice}")
+            numbers = np.array([np.nan if number is None else number for number in found])
+        as_float32(numbers, lambda index: self.where(name, index[0]))
+        return numbers
 
     def texts(self, name: str) -> list[str]:
         """Return a column as texts. A missing value is the empty text; a whole number has no decimal point."""

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Lt, MaxLen, MinLen, doc
 
 from raysim.config.error_text import show
 from raysim.data.columns import as_column
-from raysim.data.dataset import Array, Dataset, Split, draw_for_testing
+from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_testing
 from raysim.data.table_files import Table, join, read_csv, read_parquet
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -165,7 +165,8 @@ def make_table(tables: Sequence[Table], roles: Roles, test_fraction: float, seed
     inputs = [_scale(raw[name], train, groups, roles.standardize != "none", name) for name in numbers]
     texts = {name: _texts(table, name) for name in categories}
     ids = {name: _number_categories(values, train) for name, values in texts.items()}
-    x = np.stack([*inputs, *(column for column, _ in ids.values())], 1).astype(np.float32)
+    values = np.stack([*inputs, *(column for column, _ in ids.values())], 1)
+    x = as_float32(values, lambda index: f"{table.where(numbers[index[1]], index[0])}, standardized")
     columns = {name: values for name, values in raw.items() if np.isfinite(values).all()} | texts
     columns |= {name: _column(table, name) for name in filter(None, [roles.time, *roles.columns])}
     if roles.time is not None and columns[roles.time].dtype.kind == "U":
@@ -274,7 +275,7 @@ def _scale(values: Array, train: Rows, groups: Array | None, scales: bool, name:
 
 def _scale_like(values: Array, known: Array, scales: bool) -> Array:
     constant = known.min() == known.max()  # of which rounding makes a small deviation
-    mean, deviation = (known[0], 1.0) if constant else (known.mean(), known.std())
+    mean, deviation = (known[0], 1.0) if constant else (known.mean(), known.std() or 1.0)
     filled: Array = np.where(np.isfinite(values), values, mean)
     return (filled - mean) / deviation if scales else filled
 

@@ -63,8 +63,8 @@ def text_jsonl(
 
     Raises:
         MissingData: a file is missing.
-        ConfigError: a file or a line cannot be read, a label is in the test texts only, or the texts do not fit into
-            memory.
+        ConfigError: a file or a line cannot be read, no training text has a token, or a label is in the test texts
+            only. Or the texts do not fit into memory.
     """
     try:
         pattern = re.compile(token)
@@ -76,6 +76,9 @@ def text_jsonl(
     require_memory(8 * length * count, "dataset.length", f"{length} for {count} texts")
     tokens = partial(_tokens, pattern, length)
     counts = Counter(token for line in parts[0].texts for token in tokens(line))
+    if not counts:
+        problem = f"found {show(token)}, which finds nothing in the training texts of {file}"
+        raise ConfigError(f"dataset.token: {problem}, allowed: what finds a token in a text in lower case")
     words = tuple(sorted(counts, key=lambda word: (-counts[word], word))[: vocabulary - FIRST_WORD])
     ids = _number_words(words)
     train, testing = (

@@ -118,12 +118,16 @@ def read_sweep(
         raise first_mistake(explain_errors(SweepFile, document.values, error), document) from None
     if mistakes := [mistake.below(("search",)) for mistake in file.search.contradictions()]:
         raise first_mistake(mistakes, document)
+    if "search" in document.values and "tune" not in document.values:
+        raise document.error(("search",), "found no tune with it, allowed: tune with rows to search, or no search")
     base = _base(document, file)
     fixed = [read_setting(document, ("set", key), key, value) for key, value in file.set.items()]
     for setting in fixed:
         base.put(*setting)
     axes = {name: read_axis(document, name, values) for name, values in file.grid.items()}
     for name, tuned in file.tune.items():
+        if name in ("seed", SPLIT_KEY):
+            raise document.error(("tune", name), f"found {name}, which all trials share, allowed: any other axis")
         axes[name] = add_tuned(document, axes.get(name, Axis(name, ())), tuned, file.search.draw)
     _refuse_shared_keys(document, fixed, list(axes.values()))
     skipped = [_read_choice(document, axes, ("skip", place), names) for place, names in enumerate(file.skip)]

@@ -92,10 +92,12 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     Trials come first, then those of finalists, then the runs that they decide.
 
     Raises:
-        ConfigError: the resources are not available, or nothing can be written; nothing was started.
+        ConfigError: `jobs` is wrong, the resources are not available, or nothing can be written; nothing was started.
     """
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} with --local, which is one run at a time; allowed: one of the two")
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs: found {jobs}, allowed: a whole number >= 1")
     runs = _Runs(plan.out, display)
     with (
         torch_untouched(),

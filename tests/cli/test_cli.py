@@ -133,6 +133,7 @@ WRONG = {
         ["new", "tiny.yaml"],
         "tiny.yaml: this exists already and was left as it is, allowed: a new",
     ),
+    "a copy of a folder": (["new", "mine.yaml", "--from", "taken"], "taken: this is a directory, allowed: a YAML file"),
     "a copy without a name": (["new"], "raysim new: the following arguments are required: FILE"),
     "a name to list configs of": (["configs", "papers"], "raysim configs: unrecognized arguments: papers"),
     "a folder as config": (["run", "mine"], "mine"),
@@ -198,7 +199,13 @@ WRONG = {
         [""],
         "raysim: unknown command ''; allowed: run, sweep, check, download, evaluate, show, report, ",
     ),
-    "an empty config": (["run", ""], ": this is a directory, allowed: a YAML file\n"),
+    "an empty config": (
+        ["run", ""],
+        "raysim run: found nothing after run, as with an unset variable, allowed: a value;",
+    ),
+    "an empty directory": (["run", "tiny.yaml", "--local", "--out", ""], "raysim run: found nothing after --out, as"),
+    "an empty directory after =": (["sweep", "sweep.yaml", "--list", "--out="], "found nothing after --out=, as"),
+    "an empty directory to report": (["report", ""], "raysim report: found nothing after report, as with an unset"),
     "a config too many": (["run", "tiny.yaml", "tiny.yaml"], "tiny.yaml: found no '=', allowed: KEY=VALUE"),
     "nothing to go on from": (["run", "--resume"], "--resume: found no --out, allowed: --resume --out DIR"),
     "a directory without a run": (["run", "--resume", "--out", "taken"], "--resume: there is no taken/config.yaml"),
@@ -327,6 +334,8 @@ def test_check_starts_nothing_and_says_what_would_start() -> None:
 def test_a_command_to_copy_is_quoted_for_the_shell(capsys: Captured) -> None:
     assert main(["new", "FL + ER.yaml"]) == 0
     assert capsys.readouterr().out.endswith("then raysim check 'FL + ER.yaml'\n")
+    assert main(["new", "my sweep.yaml", "--from", "sweeps/re_fed"]) == 0
+    assert capsys.readouterr().out.endswith("then raysim sweep 'my sweep.yaml' --list\n")
     config, resume = load("FL + ER.yaml"), "raysim run --resume --out 'FL + ER'"
     assert [resume_command(config, Path("FL + ER"), local) for local in (False, True)] == [resume, f"{resume} --local"]
 

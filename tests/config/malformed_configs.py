@@ -25,6 +25,10 @@ IN_THE_FILE = [
     ("name: demo", 'name: "a\\nb"', rf"run.yaml:1: name: found 'a\nb', allowed: {FOLDER}"),
     ("name: demo", "name: demo\nmemory.capacity: 5", ("run.yaml:2: memory.capacity: found a key with a dot, allowed in "
                                                      "YAML: memory: {capacity: ...}")),
+    ("name: demo", "name: demo\ntraining.optimizer.lr: 5", ("run.yaml:2: training.optimizer.lr: found a key with a "
+     "dot, allowed in YAML: training: {optimizer: {lr: ...}}")),
+    ("name: demo", "name: demo\nmethods.my.code:It.rate: 5", ("run.yaml:2: methods.my.code:It.rate: found a key with "
+     "a dot, allowed in YAML: methods: {my.code:It: {rate: ...}}")),
     ("name: demo", "nmae: demo", "run.yaml:1: nmae: unknown key 'nmae'; did you mean 'name'? (and 1 more)"),
     ("clients:", "cleints:", ("run.yaml:6: cleints: unknown key 'cleints'; did you mean 'clients'? "
      "(and 1 more)")),

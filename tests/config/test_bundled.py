@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,15 @@ def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'quickstart'"):
         copy_config("quickstrat", tmp_path / "mine.yaml")
     assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_a_copy_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # Python ignores the signal and raises an OSError
+    try:
+        for name in ("quickstart", "sweeps/re_fed"):
+            with pytest.raises(ConfigError, match=r"mine\.yaml: it cannot be written: File too large"):
+                copy_config(name, tmp_path / "mine.yaml")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []

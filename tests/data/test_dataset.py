@@ -59,6 +59,16 @@ def test_there_is_a_name_for_each_class():
     check_dataset(Dataset(GOOD, GOOD, classes=2, names=("a", "b")), "mine")
 
 
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [((1, 2), r"\[1, 2\]"), (tuple(np.arange(2)), r"\[a Python int64, a Python int64\]"),
+     (np.array(["a", "b"]), "a Python ndarray"), ("ab", "'ab'")],
+)  # fmt: skip
+def test_names_are_texts(names, found):
+    with pytest.raises(ConfigError, match=f"dataset mine: names is {found}; it must be None or a tuple of str"):
+        check_dataset(Dataset(GOOD, GOOD, classes=2, names=names), "mine")
+
+
 def test_what_is_no_data_set_is_named():
     with pytest.raises(ConfigError, match="got tuple"):
         check_dataset((1, 2), "mine")

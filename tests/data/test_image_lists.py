@@ -181,6 +181,9 @@ def test_a_split_that_cannot_be_meant_is_refused(pacs: Path) -> None:
         f"dataset.test: found {lists}/kfold/photo/dog/pic_10.png, which is in {lists}/photo_train_kfold.txt too, "
         "allowed: images that are not trained on"
     )
+    for spelling in ("../kfold/photo/dog/pic_10.png", "photo/./dog/pic_10.png", f"{lists}/kfold/photo/dog/pic_10.png"):
+        (lists / "photo_crossval_kfold.txt").write_text(f"{spelling} 1")
+        assert "which is in" in refusal(image_list, pacs, of_pacs("photo", path="PACS/../PACS/kfold"))
     (lists / "photo_crossval_kfold.txt").write_text("photo/dog/pic_12.png 3")
     assert refusal(image_list, pacs, of_pacs("photo")) == (
         f"dataset.test: found {lists}/kfold/photo/dog/pic_12.png with the label 3, which no image in "

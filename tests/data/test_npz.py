@@ -68,6 +68,8 @@ FINE = np.zeros((6, 4), np.float32)
         ({"y_test": np.zeros((2, 1), int)}, r"training targets are int64 \(\), test targets are int64 \(1,\)"),
         ({"y_train": np.full(6, np.nan)}, "y holds NaN or infinite values"),
         ({"y_train": np.array([None] * 6)}, "not a sound .npz of plain arrays"),
+        ({"x_train": FINE + np.eye(6, 4, -2) * 1e300}, r"mine\.npz: x_train\[2, 0\]: found 1e\+300, allowed: -3"),
+        ({"y_test": np.array([0, -1e308])}, r"mine\.npz: y_test\[1\]: found -1e\+308, allowed: -3"),
         ({"x_test": np.zeros((2, 5), np.float32)}, "must be alike"),
         ({"y_train": np.array([0, 1, -1, 0, 1, 2])}, "labels run from -1 to 2"),
         ({"y_train": np.zeros(0, int)}, "6 samples but 0 labels"),

@@ -84,6 +84,12 @@ def test_a_constant_column_becomes_0_whatever_rounding_does(read: Read) -> None:
     np.testing.assert_allclose(dataset.test.x[:, 0], [1])
 
 
+def test_a_deviation_that_underflows_to_0_counts_as_1(read: Read) -> None:
+    """The square of 1e-200 is 0 in float64, so NumPy's deviation of 1e-200 and 3e-200 is 0; float32 has no 1e-200."""
+    dataset = read([TRAIN[0].replace(",1,", ",1e-200,"), TRAIN[1].replace(",5,", ",3e-200,")])
+    assert dataset.train.x[:, 0].tolist() == [0, 0]
+
+
 def test_without_standardizing_numbers_stay(read: Read) -> None:
     dataset = read(standardize="none")
     assert dataset.train.x[:, :2].tolist() == [[1, 10], [5, 30], [3, 20]]
@@ -114,6 +120,12 @@ def test_a_number_can_be_the_target(read: Read) -> None:
     dataset = read(target="mass", target_kind="number", ignore=["kind"])
     assert dataset.train.y.dtype == np.float32
     assert (dataset.train.y.tolist(), dataset.classes, dataset.names) == ([[10], [30], [20]], 1, None)
+
+
+def test_a_target_too_large_for_float32_is_named(read: Read) -> None:
+    lines = [TRAIN[0], TRAIN[1].replace(",30,", ",1e308,")]
+    with pytest.raises(ConfigError, match=r"line 3, column 'mass' \(dataset.target\): found 1e\+308, allowed: -3"):
+        read(lines, target="mass", target_kind="number", ignore=["kind"])
 
 
 def test_whole_numbers_as_labels_are_in_their_order(read: Read) -> None:
@@ -157,6 +169,14 @@ BROKEN = [
     (
         [TRAIN[0].replace("2024-01-03", "May"), *TRAIN],
         "'day' (dataset.time): found 'May', allowed: a number or a date in ISO 8601; name a column of texts in dataset",
+    ),
+    (
+        [TRAIN[0], TRAIN[1].replace(",5,", ",-1e39,")],
+        "t.csv, line 3, column 'size': found -1e+39, allowed: -3.4e38 to 3.4e38, the range of float32",
+    ),
+    (
+        [TRAIN[0].replace(",1,", ",1e-39,"), TRAIN[1].replace(",5,", ",3e-39,")],
+        "s.csv, line 2, column 'size', standardized: found 3e+39, allowed",
     ),
     (
         [TRAIN[0], TRAIN[1].replace("dog", "")],

@@ -64,6 +64,14 @@ def test_a_token_is_what_a_regular_expression_finds(tmp_path):
         read(tmp_path / "t.jsonl", token="(")
 
 
+@pytest.mark.parametrize(("token", "text"), [(r"[A-Z]\d", "W1 W2"), ("", "a b"), (r"\w+", "...")])
+def test_training_texts_without_any_token_are_refused(tmp_path, token, text):
+    """Texts are in lower case, an empty match is no token, and a text may have no word."""
+    lines = [{"text": text, "label": 0, "split": "train"}, {"text": "w3", "label": 0, "split": "test"}]
+    with pytest.raises(ConfigError, match=r"dataset\.token: found '.*', which finds nothing in the train"):
+        read(write(tmp_path / "t.jsonl", lines), token=token)
+
+
 def test_other_keys_another_test_file_and_gzip(tmp_path):
     """The test file's own split is not looked at; labels -3 and 10 are classes 0 and 1."""
     train = [{"q": "one two", "n": 10, "split": "test"}, {"q": "two", "n": -3}]
@@ -108,7 +116,7 @@ def test_without_a_split_a_part_of_each_class_is_drawn(tmp_path, said):
         ('{"text": "a", "label": true}', "line 3: found 'label': true"),
         ('{"text": "a", "label": "x"}', "line 3: found the label 'x', allowed: whole numbers, as the first line's"),
         ('{"text": "a", "label": 7}', "line 3: found the only text of the label 7, allowed: two and more"),
-        ('{"text": "\xff", "label": 1}'.encode("latin-1"), "line 3: found .*, allowed: a JSON object"),
+        ('{"text": "\xff", "label": 1}'.encode("latin-1"), "line 3: found .*, allowed: a JSON object in UTF-8"),
         pytest.param("[" * 100_000, "line 3: found .*, allowed: a JSON object", id="deep"),
     ],
     ids=str,

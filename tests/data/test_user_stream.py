@@ -38,6 +38,10 @@ def label_of_its_own(client, start):
         yield np.zeros(6, np.float32), 4
 
 
+def forgets_to_yield(client, start):
+    sample(client, start)
+
+
 def number(client, start):
     while True:
         yield np.zeros(6, np.float32), [start / 4, 1]
@@ -76,6 +80,10 @@ def test_what_is_no_longer_held_is_opened_at_its_position_and_moves_nothing(open
         (short, "client 2: its stream ended at position 25, but 30 samples are asked for; lower"),
         (double, r"double \(.*:\d+\) yielded, as sample 20 of client 2, float64 \(6,\), allowed: float32 \(6,\)"),
         (label_of_its_own, r"\) yielded, as sample 20 of client 2, the label 4, allowed: 0 to 3"),
+        (
+            forgets_to_yield,
+            r"stream: forgets_to_yield \(.*stream\.py:\d+\) returned NoneType for client 2, allowed: an iterator",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_stream_is_one_line(opener, words):

@@ -76,6 +76,13 @@ def test_a_warning_of_all_runs_is_said_once(grid: Grid, tmp_path: Path) -> None:
     assert len([text for text in told if "vectorise" in text]) == 1
 
 
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_no_runs_at_a_time_are_refused_from_python_too(grid: Grid, tmp_path: Path, jobs: int) -> None:
+    with pytest.raises(ConfigError, match=rf"--jobs: found {jobs}, allowed: a whole number >= 1"):
+        raysim.sweep(grid({"seed": [0]}), out=tmp_path / "out", jobs=jobs)
+    assert not (tmp_path / "out").exists()
+
+
 def test_from_python_a_warning_is_one_of_pythons(grid: Grid, tmp_path: Path) -> None:
     source = grid({"seed": [0, 1], "methods": {"LwF": {"lwf": {}}}}, **{"training.vectorise": 2})
     with pytest.warns(UserWarning, match=r"LwF/seed-0: training\.vectorise: .* lwf\.penalty") as warned:

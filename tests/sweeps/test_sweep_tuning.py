@@ -285,7 +285,10 @@ REFUSED = {
     "tune: {methods: {P: {methods.fedprox.mu: [-1, 1]}}}": ":4: methods.fedprox.mu: found -1, allowed: a number >= 0 "
     "(in the run 'validation/P, mu=-1/seed-0')",
     "tune: {methods: {P: {training.batch_size: [2, 2]}}}": ":4: tune.methods.P: found 'P, batch_size=2' twice",
-    "search: {finalists: 2, seeds: 2}": ":4: search.seeds: found 2, allowed: at most as many as the axis seed has, 1",
+    "tune: {seed: {P: {methods.fedprox.mu: [0, 1]}}}": ":4: tune.seed: found seed, which all trials share, allowed",
+    "tune: {evaluation.split: {P: {methods.fedprox.mu: [0, 1]}}}": ":4: tune.evaluation.split: found evaluation.split",
+    "search: {trials: 2}": ":4: search: found no tune with it, allowed: tune with rows to search, or no search",
+    "search: {finalists: 2, seeds: 2}\ntune: {}": ":4: search.seeds: found 2, allowed: at most as many as the axis",
     "search: {finalists: 2}": ":4: search.finalists: found 2 with 1 seed, allowed: at least 2 of finalists and of seed",
     "search: {seeds: 3}": ":4: search.finalists: found 1 with 3 seeds, allowed: at least 2 of finalists and of seeds",
     "search: {trials: 0}": ":4: search.trials: found 0, allowed: a whole number >= 1",
