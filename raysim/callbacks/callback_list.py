@@ -6,6 +6,7 @@ from copy import deepcopy
 from raysim.callbacks.callback import Callback, RunView
 from raysim.config import Config
 from raysim.config.lookup import resolve
+from raysim.engine.custom_classes import wrong_parameters
 from raysim.engine.events import Checkpoint, Event, RolledBack, RoundDone, Started
 from raysim.records.notes import Note
 from raysim.records.recorder import Recorder
@@ -37,7 +38,7 @@ def make_callbacks(config: Config, protocols: Sequence[str], given: Sequence[str
             raise ConfigError(f"callbacks: found {callback!r}, allowed: names and objects of raysim.callbacks.Callback")
         callbacks.append((type(callback).__name__, callback))
     for name, callback in callbacks:
-        _check_names(name, type(callback))
+        _check_hooks(name, callback)
         try:
             with generators_restored():
                 callback.check(config, protocols)
@@ -48,12 +49,18 @@ def make_callbacks(config: Config, protocols: Sequence[str], given: Sequence[str
     return callbacks
 
 
-def _check_names(name: str, kind: type[Callback]) -> None:
-    """Refuse a user-defined callback with a misspelled hook, which would never be called. Raises ConfigError."""
+def _check_hooks(name: str, callback: Callback) -> None:
+    """Refuse a callback with a misspelled hook, which would never be called, or with one that cannot be called.
+
+    Raises:
+        ConfigError: there is such a hook.
+    """
     hooks = [hook for hook in vars(Callback) if hook.startswith("on_")]
-    for strange in sorted(part for part in dir(kind) if part.startswith("on_") and part not in hooks):
-        words = f"found {place_of(getattr(kind, strange))}, which is never called"
+    for strange in sorted(part for part in dir(type(callback)) if part.startswith("on_") and part not in hooks):
+        words = f"found {place_of(getattr(type(callback), strange))}, which is never called"
         raise ConfigError(f"callbacks.{name}: {words}, allowed: {', '.join(hooks)}")
+    for problem in wrong_parameters(Callback, callback, hooks):
+        raise ConfigError(f"callbacks.{name}: {problem}")
 
 
 class CallbackList:

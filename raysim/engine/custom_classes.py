@@ -1,14 +1,13 @@
 """Checks of the classes of a user-defined method, before a run starts: what is wrong in them would have no effect."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import get_args
 
 import numpy as np
 from torch import Tensor
 
 from raysim.api.method import ClientHalf, Half, Method, Need, ServerHalf, overrides
-from raysim.engine.hook_checks import place_of_hook
 from raysim.engine.hook_names import HOOKS
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError
@@ -43,12 +42,16 @@ def _unknown_needs(kind: type[Method]) -> Iterator[str]:
 
 
 def _wrong_parameters(kind: type[Method]) -> Iterator[str]:
-    """Yield the hooks that cannot be called with the arguments that they get."""
     for base, half in ((ClientHalf, kind.Client), (ServerHalf, kind.Server)):
-        for hook in filter(lambda hook: overrides(half, hook), HOOKS[base]):
-            _, *wanted = inspect.signature(getattr(base, hook)).parameters
-            if not takes(getattr(object.__new__(half), hook), len(wanted)):
-                yield f"{place_of_hook(half, hook)} cannot be called, allowed: {hook}(self, {', '.join(wanted)})"
+        yield from wrong_parameters(base, object.__new__(half), [hook for hook in HOOKS[base] if overrides(half, hook)])
+
+
+def wrong_parameters(base: type, part: object, hooks: Iterable[str]) -> Iterator[str]:
+    """Yield the hooks of a part that cannot be called with the arguments that they get: those of the base class."""
+    for hook in hooks:
+        _, *wanted = inspect.signature(getattr(base, hook)).parameters
+        if not takes(found := getattr(part, hook), len(wanted)):
+            yield f"{place_of(found)} cannot be called, allowed: {hook}(self, {', '.join(wanted)})"
 
 
 def takes(function: object, arguments: int) -> bool:

@@ -5,7 +5,9 @@ collected with the position of their first sample, and put in order.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from math import isfinite
 from operator import itemgetter
 from typing import Any
@@ -29,7 +31,7 @@ Rows = tuple[int, npt.NDArray[np.float64]]
 """The position of a chunk's first sample in the test set, and the chunk's rows of `measure` [n, m]."""
 
 
-def add_exactly(measured: Sequence[Tensor]) -> list[int]:
+def add_exactly(objective: Objective, measured: Sequence[Tensor]) -> list[int]:
     """Return the m sums over the rows of all these tensors [n, m]. Only this waits for a GPU.
 
     Raises:
@@ -37,10 +39,12 @@ def add_exactly(measured: Sequence[Tensor]) -> list[int]:
     """
     if not measured:
         return []
-    return [_add_column(column) for column in np.concatenate([_to_rows(part) for part in measured]).T]
+    return [_add_column(column) for column in np.concatenate([_to_rows(objective, part) for part in measured]).T]
 
 
-def collect_rows(starts_of_tasks: Sequence[Sequence[int]], measured: Sequence[Sequence[Tensor]]) -> Sums:
+def collect_rows(
+    objective: Objective, starts_of_tasks: Sequence[Sequence[int]], measured: Sequence[Sequence[Tensor]]
+) -> Sums:
     """Return the rows of every task's tensors [n, m]. Their first samples have these positions in its test set.
 
     Raises:
@@ -48,14 +52,16 @@ def collect_rows(starts_of_tasks: Sequence[Sequence[int]], measured: Sequence[Se
     """
     collected = np.empty((len(measured), 1), object)
     for task, (starts, parts) in enumerate(zip(starts_of_tasks, measured, strict=True)):
-        collected[task, 0] = tuple(zip(starts, map(_to_rows, parts), strict=True))
+        collected[task, 0] = tuple(zip(starts, map(partial(_to_rows, objective), parts), strict=True))
     return collected
 
 
-def _to_rows(measured: Tensor) -> npt.NDArray[np.float64]:
+def _to_rows(objective: Objective, measured: Tensor) -> npt.NDArray[np.float64]:
     rows: npt.NDArray[np.float64] = measured.double().cpu().numpy()
     if not np.isfinite(rows).all():
-        raise Diverged("the model's outputs on test samples are not finite; a smaller training.optimizer.lr may help")
+        problem = "returned NaN or infinite numbers although the model's outputs are finite, allowed: finite numbers"
+        advice = "if the outputs are large, a smaller training.optimizer.lr may help"
+        raise Diverged(f"objective: {place_of(type(objective))}.measure {problem}; {advice}")
     return rows
 
 
@@ -90,21 +96,22 @@ def evaluate_metric(objective: Objective, sums: Sequence[Any], samples: int, tas
     """Return the metric of a task's test samples, from their sums or rows; 0 where nothing was measured.
 
     Raises:
-        RunError: the metric is undefined or not finite.
+        RunError: the metric is undefined, not finite or no number.
     """
     if not len(sums):
         return 0.0
     try:
         if isinstance(objective, OfAllSamples):
             in_order = sorted(sums[0], key=itemgetter(0))
-            value = float(objective.value_of(np.concatenate([rows for _, rows in in_order])))
+            value: float | Fraction = objective.value_of(np.concatenate([rows for _, rows in in_order]))
         else:
-            value = float(objective.value([Fraction(total, 1 << UNIT) for total in sums], samples))
+            value = objective.value([Fraction(total, 1 << UNIT) for total in sums], samples)
     except (ZeroDivisionError, OverflowError) as error:
         raise _undefined(objective, task, str(error)) from error
-    if not isfinite(value):
-        raise _undefined(objective, task, f"found {value}")
-    return value
+    with suppress(TypeError, ValueError, OverflowError, RuntimeError):  # no number, or too large for a float
+        if isfinite(value):
+            return float(value)
+    raise _undefined(objective, task, f"found {value!r:.60}, allowed: a finite number")
 
 
 def _undefined(objective: Objective, task: str, why: str) -> RunError:

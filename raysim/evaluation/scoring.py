@@ -128,9 +128,12 @@ def score(
     _check_finite(finite, chunks)
     if isinstance(objective, OfAllSamples):
         starts = [[chunk.start for chunk in chunks if chunk.task == task] for task in range(len(federation.tasks))]
-        return {protocol: collect_rows(starts, of_tasks) for protocol, of_tasks in answered.items()}
+        return {protocol: collect_rows(objective, starts, of_tasks) for protocol, of_tasks in answered.items()}
     if not objective.counts:
-        return {protocol: stack_sums([*map(add_exactly, of_tasks)]) for protocol, of_tasks in answered.items()}
+        return {
+            protocol: stack_sums([add_exactly(objective, parts) for parts in of_tasks])
+            for protocol, of_tasks in answered.items()
+        }
     return {
         protocol: np.stack([_count_labels(outcomes, federation.classes) for outcomes in of_tasks])
         for protocol, of_tasks in answered.items()

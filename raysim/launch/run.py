@@ -88,6 +88,8 @@ def run(
         raise ConfigError("run: found no config, allowed: a YAML file, a mapping or a config")
     else:
         resolved = load(config, overrides)
+    if isinstance(callbacks, str | Mapping | Callback):  # a text's letters or a block's names would be taken for names
+        raise ConfigError(f"callbacks: found {callbacks!r:.60}, allowed: a list, such as ['early_stopping']")
     if names := {name: None for name in callbacks if isinstance(name, str)}:
         resolved = load(resolved, {"callbacks": {**names, **resolved.callbacks}})
     directory = Path(out) if out is not None else default_directory(resolved, overrides)

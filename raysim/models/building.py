@@ -87,10 +87,13 @@ def check_model(
     Sets the model's `head`.
 
     Raises:
-        ConfigError: see `build_model`; or the model fails on the samples, or its output does not have the objective's
-            shape, such as [B, classes] for classification.
+        ConfigError: see `build_model`; or the file of weights has NaN. Or the model fails on the samples, or its output
+            does not have the objective's shape, such as [B, classes] for classification.
     """
     model = FlatModel(build_model(config, shape, classes, vocabulary, new_head=new_head))
+    for name, parameter in model.module.named_parameters() if config.model.weights is not None else ():
+        if bool(parameter.isnan().any()):
+            raise ConfigError(f"model.weights: {config.model.weights} has NaN in {name}, allowed: finite values")
     model.module.eval()
     x = two_samples(model.module, shape, vocabulary)
     try:

@@ -118,8 +118,11 @@ def convert_to_run_error(advice: str = "raysim run --local helps to debug it") -
 
 def describe_error(error: BaseException) -> str:
     """Return an exception as one line: its message, its place in custom code, and its notes."""
+    notes = getattr(error, "__notes__", ())
+    if str(error) == "generator raised StopIteration" and error.__cause__:  # Python's own error in place of this cause
+        error = error.__cause__
     message = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", ", ")
-    return "; ".join([message + _custom_place(error), *getattr(error, "__notes__", ())])
+    return "; ".join([message + _custom_place(error), *getattr(error, "__notes__", notes)])
 
 
 def _custom_place(error: BaseException) -> str:

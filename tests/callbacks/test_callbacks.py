@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -354,6 +355,15 @@ def test_what_is_wrong_is_said_before_anything_starts(case: str, tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("given", ["early_stopping", {"early_stopping": {"patience": 1}}, Watch()])
+def test_what_is_no_list_is_refused(given: Any, tmp_path: Path) -> None:
+    """A text is a sequence of letters. The keys of a block would be lost."""
+    words = re.escape(f"callbacks: found {given!r:.60}, allowed: a list, such as ['early_stopping']")
+    with pytest.raises(ConfigError, match=f"^{words}$"):
+        raysim.run(CONFIG, out=tmp_path / "run", local=True, callbacks=given)
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_is_no_callback_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"callbacks: found 3, allowed: names and objects of raysim.callbacks.Callb"):
         raysim.run(CONFIG, out=tmp_path / "run", local=True, callbacks=cast(list[Any], [3]))
@@ -371,6 +381,13 @@ def test_a_misspelled_hook_is_refused(tiny: Any) -> None:
     words = r"callbacks.Misspelled: found Misspelled.on_rounds \(.*\), which is never called, allowed: on_start, "
     with pytest.raises(ConfigError, match=words):
         make_callbacks(tiny(), [], [Misspelled()])
+
+
+def test_a_hook_with_other_parameters_is_refused(tiny: Any) -> None:
+    short = type("Short", (Callback,), {"on_round": lambda self, run: None})
+    words = r"^callbacks.Short: .*<lambda> \(.*:\d+\) cannot be called, allowed: on_round\(self, run, done\)$"
+    with pytest.raises(ConfigError, match=words):
+        make_callbacks(tiny(), [], [short()])
 
 
 def test_they_stay_with_the_driver(tiny: Any) -> None:

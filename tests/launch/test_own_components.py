@@ -96,7 +96,7 @@ def test_an_own_metric_by_hand_in_the_summary(tmp_path: Path) -> None:
     objective = Brier()
     logits = torch.tensor([[3.0, 1.0], [1.0, 1.0]], dtype=torch.float64).log()
     measured = objective.measure(objective.predict(logits), torch.zeros(2, dtype=torch.int64))
-    assert evaluate_metric(objective, add_exactly([measured]), 2, "task 1") == pytest.approx(5 / 16)
+    assert evaluate_metric(objective, add_exactly(objective, [measured]), 2, "task 1") == pytest.approx(5 / 16)
     flat = {"training.optimizer": {"name": "sgd", "lr": 1e-30}, "training.rounds_per_task": 1}
     result = raysim.run(OWN, {**flat, "logging.tensorboard": False}, out=tmp_path / "run", local=True)
     found = result.evaluation["domain_il"]

@@ -151,6 +151,11 @@ def test_misfits_are_one_line(refused, tmp_path):
     )
     torch.save(torch.nn.Linear(6, 4).state_dict(), tmp_path / "other.pt")
     assert "does not fit the model" in refused(name="mlp", hidden=[3], weights=str(tmp_path / "other.pt"))
+    broken = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 4))
+    broken[1].bias.data[2] = torch.nan
+    torch.save(broken.state_dict(), file := tmp_path / "nan.pt")
+    words = f"model.weights: {file} has NaN in 1.bias, allowed: finite values"
+    assert refused(name="mlp", hidden=[], weights=str(file)) == words
 
 
 def test_a_frozen_part_may_be_of_low_precision(tiny, tmp_path):

@@ -26,7 +26,7 @@ def metric_value(objective: Objective, outputs: Any, targets: Any, chunk: int = 
         objective.measure(objective.predict(some), y)
         for some, y in zip(out.split(chunk), true.split(chunk), strict=True)
     ]
-    return evaluate_metric(objective, add_exactly(measured), len(true), "task 1")
+    return evaluate_metric(objective, add_exactly(objective, measured), len(true), "task 1")
 
 
 def test_r2_by_hand() -> None:
@@ -82,17 +82,18 @@ def test_chunks_and_hosts_change_no_bit(chunk: int) -> None:
     outputs, targets = torch.randn(50, 2, generator=draws) * 1e3, torch.randn(50, 2, generator=draws)
     assert metric_value(Regression(), outputs, targets, chunk) == metric_value(Regression(), outputs, targets)
     forward = [Regression().measure(outputs, targets)[start : start + chunk] for start in range(0, 50, chunk)]
-    hosts = [stack_sums([add_exactly(forward[k::3])]) for k in range(3)]
-    assert merge_sums(hosts).tolist() == merge_sums(hosts[::-1]).tolist() == [add_exactly(forward)]
+    hosts = [stack_sums([add_exactly(Regression(), forward[k::3])]) for k in range(3)]
+    assert merge_sums(hosts).tolist() == merge_sums(hosts[::-1]).tolist() == [add_exactly(Regression(), forward)]
 
 
 def test_sums_are_exact() -> None:
     """Of numbers as different as float64 has them, against Python's fractions."""
     numbers = [1e308, 5e-324, -1e308, 0.1, -3.0, 2.0**-1000, 0.0, 1e16, 1.0]
-    (total,) = add_exactly([torch.tensor(numbers, dtype=torch.float64)[:, None]])
+    (total,) = add_exactly(Regression(), [torch.tensor(numbers, dtype=torch.float64)[:, None]])
     assert Fraction(total, 2**1126) == sum(map(Fraction, numbers))
-    with pytest.raises(Diverged, match="not finite"):
-        add_exactly([torch.tensor([[1.0], [math.nan]])])
+    words = r"^objective: Regression \(.*\).measure returned NaN .* although the model's outputs are finite, allowed"
+    with pytest.raises(Diverged, match=words):
+        add_exactly(Regression(), [torch.tensor([[1.0], [math.nan]])])
 
 
 def test_a_host_without_samples_of_a_task_adds_nothing() -> None:
@@ -129,6 +130,25 @@ def test_every_objective_is_whole() -> None:
 def test_a_metric_without_a_value_is_one_line() -> None:
     with pytest.raises(RunError, match=r"Regression \(.*\) has no finite R2 on the test samples of task 1"):
         metric_value(Regression(), np.ones((2, 1)), np.ones((2, 1), np.float32))
+
+
+class Returns(Regression):
+    """Its value is what it was made with."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+    def value(self, sums: Any, samples: int) -> Any:
+        return self.result
+
+
+@pytest.mark.parametrize("result", [None, "0.5", 1j, math.nan, torch.ones(2), Fraction(10**400)])
+def test_a_metric_that_is_no_finite_number_is_named(result: Any) -> None:
+    found = re.escape(repr(result)[:60])
+    words = rf"^objective: Returns \(.*\) has no finite R2 on .* task 1: found {found}, allowed: a finite number$"
+    with pytest.raises(RunError, match=words):
+        metric_value(Returns(result), np.ones((2, 1), np.float32), np.ones((2, 1), np.float32))
 
 
 def test_the_accuracy_as_a_sum() -> None:

@@ -17,6 +17,7 @@ from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.plots.accuracy import draw_over_tasks
 from raysim.reports.plots.courses import draw_over_rounds
+from raysim.reports.plots.paper import save_for_paper
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import STYLE, choose_look, choose_ticks, make_figure, range_of, spread, write_svg
 from raysim.reports.plots.tradeoffs import draw_tradeoffs
@@ -228,6 +229,16 @@ def test_a_dollar_in_a_name_is_no_formula(tmp_path: Path) -> None:
         figure.add_subplot().set_title("a$x^$b")
         write_svg(figure, tmp_path / "dollar.svg")
     assert "a$x^$b" in (tmp_path / "dollar.svg").read_text()
+
+
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
+    """`filterwarnings = error` makes matplotlib's an error. The SVG has the letters as text."""
+    with rc_context(STYLE):
+        figure = make_figure(2, 2)
+        figure.add_subplot().set_title("中文")
+        write_svg(figure, tmp_path / "screen.svg")
+        save_for_paper(figure, tmp_path, "paper")
+    assert all("中文" in (tmp_path / f"{stem}.svg").read_text(encoding="utf-8") for stem in ("screen", "paper"))
 
 
 def test_no_two_groups_look_alike() -> None:

@@ -10,7 +10,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from raysim.reports.plots.style import STYLE, legend_height, put_legend, write_svg
+from raysim.reports.plots.style import STYLE, legend_height, put_legend, without_glyph_warnings, write_svg
 
 COLUMN, PAGE = 3.25, 6.75
 """The widths in inches of a column and of a page of two columns."""
@@ -22,6 +22,7 @@ LONGEST = 28  # letters of a line of an axis
 SCALE = TYPE / STYLE["font.size"]
 
 
+@without_glyph_warnings()
 def save_for_paper(figure: Figure, folder: Path, stem: str, least: float = 0.0) -> None:
     """Write STEM.pdf and STEM.svg into a folder that exists, if they can be read there.
 

@@ -2,7 +2,9 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -204,6 +206,15 @@ def save_drawing(drawing: Drawing, folder: Path) -> Plot:
     return plot
 
 
+@contextmanager
+def without_glyph_warnings() -> Iterator[None]:
+    """Silence matplotlib's warnings of letters that its font lacks. In an SVG they are text for the fonts there."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+@without_glyph_warnings()
 def write_svg(figure: Figure, path: Path) -> None:
     """Write a figure as SVG, the same bytes each time."""
     drawn = StringIO()
