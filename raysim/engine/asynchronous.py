@@ -6,6 +6,7 @@ FedBuff adds a buffer of deltas to the server's model. FedAsync mixes one client
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
@@ -146,8 +147,10 @@ class AsynchronousUpdates(Stateful):
 
     def _shares(self, update: Update) -> dict[int, float]:
         """Return the cohort's weights, which sum to 1. `aggregation.weights` decides whether sample counts matter."""
-        sizes = {dispatch.client: self._weight(dispatch) for dispatch in update.arrivals}
-        total = sum(sizes.values())
+        sizes: Counter[int] = Counter()  # an update may have a client twice
+        for dispatch in update.arrivals:
+            sizes[dispatch.client] += self._weight(dispatch)
+        total = sizes.total()
         return {client: sizes[client] / total for client in sorted(sizes)}
 
     def _weight(self, dispatch: Dispatch) -> int:

@@ -1,6 +1,7 @@
 """A client as its host runs it: its phases, exchanges, memory and state."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -49,7 +50,6 @@ class HostedClient(Client):
         self.halves = dict(halves)
         self.calls = calls
         self.exchanges: dict[str, int] = {}  # method -> the number of exchanges since the last phase
-        self.stage = -1  # the stage of the current window, as the index of the stage's first window
         self.begun = -1  # the stage of the last phase's window, likewise
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
@@ -93,22 +93,23 @@ class HostedClient(Client):
         self._streams = Streams(*self.stream_name)
 
     def receive_data(self, window: int) -> None:
-        """Receive the data of a window. At a boundary, fill the memory with the data of the stages that ended.
+        """Receive the data of a window. At a boundary, offer the memory the data of each stage that ended.
 
-        The memory draws from the next phase's generator, even if an exchange before that phase delivers the data. So
-        exchanges do not change the memory.
+        Each has a generator of the next phase, even if an exchange before that phase delivers the data. So exchanges do
+        not change the memory.
         """
         self.kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
             return
-        stage = self.stream.stage(window)
-        ended = self.stream.span(max(self.stage, 0), stage)
-        new_stage, self.stage = stage != self.stage, stage
-        self.window = window
+        before, self.window = self.stream.stage(max(self.window, 0)), window
         self._see_window()
-        if new_stage and self.memory is not None and self.memory.kind.fill == "boundary":
-            draws = self.fixed_generator(self.phases + 1, 0, "memory")
-            self._remember(ended[torch.from_numpy(draws.permutation(len(ended)))], draws)
+        if self.memory is None or self.memory.kind.fill != "boundary":
+            return
+        windows = range(max(self.begun, 0), self.stream.stage(window) + 1)  # of the stages since the last phase
+        for number, (first, last) in enumerate(pairwise(w for w in windows if self.stream.stage(w) == w)):
+            if first >= before:
+                draws, ended = self.fixed_generator(self.phases + 1, number, "memory"), self.stream.span(first, last)
+                self._remember(ended[torch.from_numpy(draws.permutation(len(ended)))], draws)
 
     def pause(self) -> None:
         """Leave torch's generators to another client, until `go_on`."""

@@ -24,8 +24,13 @@ def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> lis
     """Assign each task's training samples to the clients present in it, and put each client's samples in order.
 
     Raises:
-        ConfigError: the configured partition is impossible, or no client is present in a task.
+        ConfigError: the configured partition is impossible, a client leaves before it arrives, or no client with
+            samples is present in a task.
     """
+    for client, (arrival, departure) in enumerate(zip(arrivals(config), departures(config), strict=True)):
+        if departure <= arrival:
+            problem = f"found client {client} in round {departure}, allowed: after round {arrival}, in which it arrives"
+            raise ConfigError(f"clients.leave: {problem}")
     windows = config.scenario.windows
     if windows is not None and windows.windows is not None:
         positions = np.arange(windows.windows * windows.window, dtype=np.int32)
@@ -47,6 +52,9 @@ def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> lis
         else:
             in_task = split_by_owner(_owners(run_parts, len(labels))[task.train], count)
             parts = [task.train[in_task[client]] for client in present]
+        if not any(map(len, parts)):
+            problem = f"no client that is there in task {number + 1} has samples of it, allowed: at least one"
+            raise ConfigError(f"partition: {problem}; see clients and partition")
         for client, part in zip(present, parts, strict=True):
             rows_of_clients[client][number] = part
     streams = zip(rows_of_clients, orders, strict=True)

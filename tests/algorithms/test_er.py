@@ -69,6 +69,20 @@ def test_with_an_empty_memory_it_is_fedavg_bit_for_bit(tiny, simulate, empty):
     assert simulate(tiny(methods={"er": {}}, model=LIVELY)).sha256 != simulate(tiny(model=LIVELY)).sha256
 
 
+def test_exchanges_do_not_change_a_memory_that_is_filled_at_boundaries(tiny, simulate):
+    """One client of three trains per task, so others miss whole tasks. EWC asks all clients at each task's end, which
+
+    delivers their data early. With strength 0 it changes nothing else.
+    """
+    scenario = {"kind": "domain_incremental", "tasks": 5, "shift": "permutation"}
+    partial = {"participation__count": 1, "training__rounds_per_task": 1}
+    config = {"scenario": scenario, **partial, "memory": {"fill": "boundary", "capacity": 5}, "model": LIVELY}
+    alone = simulate(tiny(methods={"er": {}}, **config))
+    assert simulate(tiny(methods={"er": {}, "ewc": {"strength": 0.0}}, **config)).sha256 == alone.sha256
+    clients = alone.simulation.runner.host.clients.values()
+    assert any(len({*(client.memory.entries().positions // 12).tolist()}) > 1 for client in clients)  # 12 of each task
+
+
 @pytest.mark.parametrize(("model", "rows"), [(SOFTMAX, {5}), (NORMALISED, {4})])
 def test_a_memory_of_one_row_is_replayed_unless_the_model_has_batchnorm(tiny, simulate, monkeypatch, model, rows):
     """Beside 4 new rows. The rule is for all draws, as most are a batch by themselves: one row has no variance."""

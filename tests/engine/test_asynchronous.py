@@ -133,6 +133,16 @@ def test_an_update_counts_by_what_its_client_had_when_it_was_sent_the_model(tiny
     assert run.simulation.server.shares == {2: 1.0}
 
 
+def test_a_client_that_is_twice_in_a_buffer_has_both_weights(tiny, simulate):
+    """Three clients of unequal speeds train at a time, and a buffer has three of their updates."""
+    speeds = {"kind": "log_normal", "sigma": 2.0}
+    schedule = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 3, "speeds": speeds}
+    run = simulate(tiny(schedule=schedule, training__rounds_per_task=4))
+    last = run.rounds[-1].cohort
+    assert len({*last}) < len(last) == 3
+    assert run.simulation.server.shares == {client: last.count(client) / 3 for client in sorted({*last})}
+
+
 def test_the_idle_share_by_hand(tiny, simulate):
     """12 samples each; a client three times as slow: the round lasts 36, the others wait 24 of it: 48/108 idle."""
     run = simulate(tiny(schedule={"kind": "synchronous", "speeds": {"seconds_per_sample": 1}}))

@@ -232,3 +232,25 @@ def test_a_task_that_nobody_is_there_for_is_refused(tiny):
     clients = {"count": 3, "leave": [{"round": 3, "clients": [0, 1, 2]}]}
     with pytest.raises(ConfigError, match=r"^clients: nobody is there in task 2, allowed: at least one client"):
         build_federation(tiny(clients=clients))
+
+
+def a_class_each(labels, clients, generator):
+    """A partition that gives each client one class."""
+    return [np.flatnonzero(labels == client) for client in range(clients)]
+
+
+def test_a_task_that_nobody_has_samples_of_is_refused(tiny):
+    """Clients 0 and 1 have the classes of task 1, and arrive in task 2. Clients 2 and 3 are there, without samples."""
+    partition = {"kind": "test_calendar:a_class_each", "per": "run"}
+    clients = {"count": 4, "arrive": {"at": [{"round": 3, "clients": [0, 1]}]}}
+    config = tiny(clients=clients, partition=partition, scenario={"kind": "class_incremental", "tasks": 2})
+    with pytest.raises(ConfigError, match=r"^partition: no client that is there in task 1 has samples of it, allowed"):
+        build_federation(config)
+
+
+def test_a_client_that_leaves_before_it_arrives_is_refused(tiny):
+    clients = {"count": 3, "arrive": {"at": [{"round": 3, "clients": [1]}]}, "leave": [{"round": 2, "clients": [1]}]}
+    with pytest.raises(
+        ConfigError, match=r"^clients\.leave: found client 1 in round 2, allowed: after round 3, in which"
+    ):
+        build_federation(tiny(clients=clients))
