@@ -239,7 +239,7 @@ def a_class_each(labels, clients, generator):
     return [np.flatnonzero(labels == client) for client in range(clients)]
 
 
-def test_a_task_that_nobody_has_samples_of_is_refused(tiny):
+def test_a_task_without_samples_of_any_present_client_is_refused(tiny):
     """Clients 0 and 1 have the classes of task 1, and arrive in task 2. Clients 2 and 3 are there, without samples."""
     partition = {"kind": "test_calendar:a_class_each", "per": "run"}
     clients = {"count": 4, "arrive": {"at": [{"round": 3, "clients": [0, 1]}]}}
