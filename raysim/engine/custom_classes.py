@@ -1,4 +1,4 @@
-"""Checks of user-defined classes before a run starts: what is wrong in them would have no effect, or end the run late."""
+"""Checks of user-defined classes before a run starts: what is wrong in them would have no effect, or end it late."""
 
 import inspect
 from collections.abc import Iterable, Iterator
