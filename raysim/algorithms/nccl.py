@@ -28,7 +28,7 @@ class Nccl(Method):
     sample_size: Annotated[int, Ge(1), doc("memory samples of a step's gradient, drawn anew for each step")] = 200
     cap: Annotated[bool, doc("the batch's learning rate is at most alpha")] = True
 
-    needs: ClassVar = frozenset({"plain_sgd", "earlier_logits"})
+    needs: ClassVar = frozenset({"plain_sgd", "unclipped", "earlier_logits"})
     memory: ClassVar = MemoryUse(
         policies=("class_balanced", "class_ring", "task_ring", "reservoir", "sliding_window", "random"),
         fills=("boundary",),

@@ -117,11 +117,12 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
                 f"methods.{name}: found no head in model.name={config.model.name}, allowed: a model that returns the "
                 f"output of its last layer, a trainable nn.Linear{' with a bias' * (parts > 1)}"
             )
+        key = "model.local" if name == local_parameters.NAME else f"methods.{name}"
         if why := method.unfit(model):
-            raise ConfigError(f"methods.{name}: {why}{'; or model.cache=false' * config.model.cache}")
+            raise ConfigError(f"{key}: {why}{'; or model.cache=false' * config.model.cache}")
         if encoding and method.local_bytes(model):
             words = f"layers that stay at the client, but {encoding[0]} encodes the whole update"
-            raise ConfigError(f"methods.{name}: found {words}, allowed: one of the two methods")
+            raise ConfigError(f"{key}: found {words}, allowed: one of the two")
         if method.memory is not None and method.memory.by_class and config.memory.capacity < classes:
             raise ConfigError(
                 f"memory.capacity: found {config.memory.capacity}, allowed with {name}: at least {classes}, one for "

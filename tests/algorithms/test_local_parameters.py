@@ -51,7 +51,7 @@ def test_batch_norm_stays_with_its_statistics(tiny, simulate):
             ["head.*"],
             r"^model.local: found 'head.\*', which matches no parameter, allowed: a pattern for names such as",
         ),
-        (["*"], "found model.local with all trained parameters, allowed: patterns that leave some to the server"),
+        (["*"], "^model.local: found all trained parameters, allowed: patterns that leave some to the server"),
     ],
 )
 def test_what_does_not_fit_is_one_line(tiny, local, words):
@@ -59,4 +59,12 @@ def test_what_does_not_fit_is_one_line(tiny, local, words):
     federation = build_federation(config)
     model = check_model(config, federation.shape, federation.classes)
     with pytest.raises(ConfigError, match=words):
+        check_fit(config, model, federation.classes)
+
+
+def test_an_encoding_of_the_whole_update_is_refused(tiny):
+    config = tiny(model={"name": "mlp", "local": ["1.*"]}, methods={"top_k": {}})
+    federation = build_federation(config)
+    model = check_model(config, federation.shape, federation.classes)
+    with pytest.raises(ConfigError, match=r"^model.local: found layers that stay at the client, but top_k encodes"):
         check_fit(config, model, federation.classes)

@@ -177,6 +177,8 @@ def test_it_sends_what_fedavg_sends_and_it_is_known_before(tiny, simulate):
             },
             "fill their memory when a client's task ends",
         ),
+        # the step a F + b g is then shorter than the one that keeps the memory's loss
+        ({"training__clip_norm": 0.05}, "updates that are linear combinations of the gradients, without clipping"),
     ],
 )
 def test_what_it_cannot_have_is_refused(tiny, more, said):

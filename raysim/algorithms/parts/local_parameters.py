@@ -40,7 +40,7 @@ class LocalParameters(Method):
         """Refuse patterns that match all parameters: nothing would be federated."""
         if not bool(self.local_part(model)[0].all()):
             return None
-        return "found model.local with all trained parameters, allowed: patterns that leave some to the server"
+        return "found all trained parameters, allowed: patterns that leave some to the server"
 
     class Client(ClientHalf):
         """Keeps its part of the model."""
