@@ -74,7 +74,8 @@ def copy_config(source: str | Path, target: Path) -> bool:
             write_whole(target.with_name(SCHEMA.name), SCHEMA.read_bytes())
         write_whole(target, MODELINE * (not sweep and MODELINE not in content) + content)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{target}: it cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        words = f"it cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError(f"{target}: {words}, allowed: a new file in a folder that exists") from None
     return sweep
 
 

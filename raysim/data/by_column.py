@@ -119,7 +119,8 @@ def _task(
     dataset: Dataset, spec: ByColumn, number: int, train: npt.NDArray[np.int32], test: Ranks, values: Array
 ) -> Task:
     if not len(train) or not len(test):
-        different = f"{len(np.unique(values))} different values, from {_write(values.min())} to {_write(values.max())}"
+        found = np.unique(values)
+        different = f"{len(found)} different values, from {_write(found[0])} to {_write(found[-1])}"
         advice = "have fewer tasks, or more test samples" if spec.cuts is None else "choose other cuts"
         raise ConfigError(
             f"scenario.{'tasks' if spec.cuts is None else 'cuts'}: task {number + 1} of {spec.tasks} has {len(train)} "

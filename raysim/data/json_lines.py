@@ -59,7 +59,10 @@ def read_texts(
     rows = _read("dataset.path", path, *keys, columns)
     test_rows = [] if test is None else _read("dataset.test", test, *keys, columns)
     _check_kinds([*rows, *test_rows])
-    parts = _split(rows, keys[2], test_fraction, seed) if test is None else (rows, test_rows)
+    if test is None:
+        parts = _split(rows, keys[2], test_fraction, seed)
+    else:
+        parts = _only("dataset.path", path, rows, "train"), _only("dataset.test", test, test_rows, "test")
     numbers = _number_labels(*parts)
     used = [*parts[0], *parts[1]]
     values = {name: _read_column(used, place, name) for place, name in enumerate(columns)}
@@ -167,6 +170,15 @@ def _split(rows: Sequence[_Row], key: str, fraction: float, seed: int) -> tuple[
         testing |= {numbers[place] for place in drawn}
     used = sorted(index for numbers in by_label.values() for index in numbers)
     return [rows[index] for index in used if index not in testing], [rows[index] for index in sorted(testing)]
+
+
+def _only(key: str, file: Path, rows: Sequence[_Row], part: str) -> list[_Row]:
+    """Return the lines of one part: those that say so, and those that say nothing."""
+    kept = [row for row in rows if row.split in (part, None)]
+    if not kept:
+        names = show(sorted({str(row.split) for row in rows}))
+        raise ConfigError(f"{key}: found only lines of {names} in {file}, allowed: lines of {part}, or without a split")
+    return kept
 
 
 def _check_kinds(rows: Sequence[_Row]) -> None:

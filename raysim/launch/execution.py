@@ -47,11 +47,12 @@ class Execution:
         display: RunDisplay,
         start: Start,
         local: bool = False,
+        new: bool = False,
     ) -> None:
         self.recovery = Recovery(start, config.checkpoint.tries)
         self.result: Result | None = None
         self._config, self._federation, self._callbacks = config, federation, callbacks
-        self._directory, self._display, self._local = directory, display, local
+        self._directory, self._display, self._local, self._new = directory, display, local, new
 
     def steps(
         self, began: float, footprint: Footprint, around: AbstractContextManager[Any] | None = None
@@ -67,7 +68,7 @@ class Execution:
             ConfigError: another process is using the directory, or there is no room for the run.
             RunError: the run failed, a callback did, or something could not be written.
         """
-        with Recorder(self._config, self._federation, self._directory, began, footprint) as recorder:
+        with Recorder(self._config, self._federation, self._directory, began, footprint, self._new) as recorder:
             if recorder.changed and recorder.saved is not None:
                 what = " and the ".join(WHAT_CHANGES[name] for name in recorder.changed)
                 until = f"since round {recorder.saved.round}, from which it resumes"

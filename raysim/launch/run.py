@@ -93,6 +93,7 @@ def run(
     if names := {name: None for name in callbacks if isinstance(name, str)}:
         resolved = load(resolved, {"callbacks": {**names, **resolved.callbacks}})
     directory = Path(out) if out is not None else default_directory(resolved, overrides)
+    new = not (resume and (directory / "config.yaml").exists())
     if not resume:
         claim_directory(directory)
     elif (directory / "summary.json").exists() and (ended := load_result(directory)).status == "done":
@@ -129,7 +130,7 @@ def run(
             if getattr(display, "console", None) is not None:  # a custom display need not have it
                 for line in describe_start(resolved, federation.availability.rounds, directory, places, local):
                     display.say(line)  # now that nothing of the config or the machine is wrong
-            execution = Execution(resolved, federation, told, directory, display, start, local)
+            execution = Execution(resolved, federation, told, directory, display, start, local, new)
             steps = execution.steps(began, footprint, _interruptible(execution.recovery, display, log))
             try:
                 for _ in steps:

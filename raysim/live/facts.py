@@ -14,6 +14,7 @@ from raysim.config.lookup import only_named_by, resolve
 from raysim.config.scenarios import MOST_TASKS
 from raysim.config.timing import MOST_CLIENTS
 from raysim.config.yaml_text import read_yaml
+from raysim.live.round_line import as_number
 from raysim.system.errors import ConfigError
 from raysim.system.files import read_whole
 
@@ -85,7 +86,7 @@ def shorten_summary(summary: Mapping[str, Any] | None) -> Mapping[str, Any] | No
         return None
     try:
         metrics = {
-            str(protocol): {key: float(values[key]) for key in METRICS if values.get(key) is not None}
+            str(protocol): {key: number for key in METRICS if (number := as_number(values.get(key))) is not None}
             for protocol, values in summary.get("evaluation", {}).items()
         }
     except JUNK:

@@ -50,14 +50,14 @@ def parse_round(line: bytes, expected: int) -> RoundLine:
             tasks=tasks,
             so_far=int(values.get("so_far") or max(tasks, default=1)),
             updates=len(values["cohort"]),
-            loss=_number(values.get("loss")),
+            loss=as_number(values.get("loss")),
             bytes_up=int(values["bytes_up"]),
             bytes_down=int(values["bytes_down"]),
-            seconds=_number(values.get("seconds")) or 0.0,
-            virtual_time=_number(values.get("virtual_time")),
+            seconds=as_number(values.get("seconds")) or 0.0,
+            virtual_time=as_number(values.get("virtual_time")),
             evaluation=None
             if evaluation is None
-            else {str(key): [*map(_number, row)] for key, row in evaluation.items()},
+            else {str(key): [*map(as_number, row)] for key, row in evaluation.items()},
             memory=None if memory is None else [sum(map(int, classes)) for classes in memory],
             dispatches=None if dispatches is None else [_trip(*trip) for trip in dispatches],
         )
@@ -66,11 +66,12 @@ def parse_round(line: bytes, expected: int) -> RoundLine:
 
 
 def _trip(client: Any, sent: Any, back: Any, fate: Any) -> Trip:
-    times = _number(sent), _number(back)
+    times = as_number(sent), as_number(back)
     if fate not in FATES or None in times:
         raise ValueError(fate)
     return Trip(int(client), float(sent), float(back), fate)
 
 
-def _number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
+    """Return a number as a float, or None if there is none or it is not finite."""
     return float(value) if value is not None and math.isfinite(value) else None

@@ -157,14 +157,17 @@ class Checkpoints:
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise RunError(_describe_damage(place, f"{MANIFEST} cannot be read, {error}")) from error
         if kind != FORMAT:
-            raise RunError(f"{place}: found a checkpoint of format {kind}, allowed: {FORMAT}, this raysim's")
+            raise RunError(
+                f"{place}: found a checkpoint of format {kind}, allowed: {FORMAT}; resume with the raysim that wrote it"
+            )
         if digest != _digest(manifest):
             raise RunError(_describe_damage(place, f"{MANIFEST} is not what was written"))
         for key, own in self._run.items():
             if manifest[key] != own:
+                known = "the config.yaml that began the run" if key == "config" else own
                 raise RunError(
-                    f"{place}: this checkpoint is of another {key} ({manifest[key]}), allowed: {own}; only that gives "
-                    "the same bits"
+                    f"{place}: this checkpoint is of another {key} ({manifest[key]:.12}), allowed: {known}; only that "
+                    "gives the same bits"
                 )
         return dict(manifest)
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from PIL import Image
 
 RECORDED = "callbacks.jsonl"
+FIGURES, DIGITS = "figures", 6  # a picture's folder, and the digits of its round
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Note:
     @property
     def file(self) -> str:
         """The file of a run's directory that it goes to."""
-        return RECORDED if isinstance(self.value, float) else f"figures/{self.name}-{self.round:06d}.png"
+        return RECORDED if isinstance(self.value, float) else f"{FIGURES}/{self.name}-{self.round:0{DIGITS}d}.png"
 
     def write(self, path: Path) -> None:
         """Write it to that file; a number that is not finite, which JSON lacks, becomes null. Raises OSError."""
@@ -36,3 +37,11 @@ class Note:
         else:
             path.parent.mkdir(exist_ok=True)
             Image.fromarray(self.value).save(path)
+
+
+def delete_figures(directory: Path, after: int) -> None:
+    """Delete the pictures of later rounds than this one from a run's directory."""
+    for path in (directory / FIGURES).glob("*.png"):
+        round = path.stem.rpartition("-")[2]
+        if len(round) >= DIGITS and round.isdecimal() and int(round) > after:
+            path.unlink()

@@ -29,6 +29,7 @@ from raysim.records.run_directory import (
     Interruptions,
     RunFiles,
     check_growing,
+    claim_directory,
     count_lost,
     cut_back,
     find_interruption,
@@ -52,10 +53,11 @@ class Recorder:
         directory: absent or empty; or the run's own, which is then resumed from its newest checkpoint, or restarted.
         began: when the run began, by time.perf_counter.
         footprint: the memory that it takes.
+        new: whether the run has no directory yet.
 
     Raises:
         RunError: the checkpoint is damaged or belongs to another run, or nothing can be written.
-        ConfigError: another process is using the directory.
+        ConfigError: another process is using the directory, or has used it since the run began.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Recorder:
         directory: Path,
         began: float,
         footprint: Footprint,
+        new: bool,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -81,6 +84,8 @@ class Recorder:
         self._interruptions = Interruptions(directory)
         with ExitStack() as entered:
             entered.enter_context(lock_directory(directory, "run"))
+            if new:  # another run may have come and gone while this one read its data
+                claim_directory(directory)
             recorded = self._find_start(find_interruption(directory))
             self.changed = self._note_digests({"code": recorded.code, "data": recorded.data}, federation)
             self._seconds_before = recorded.seconds  # taken by the processes before this one

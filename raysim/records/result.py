@@ -107,7 +107,9 @@ class Result:
     """The run's directory."""
 
     def accuracy(self, protocol: str | None = None) -> float | None:
-        """Return the average accuracy over all tasks after the last one, as a fraction.
+        """Return the average accuracy over the finished tasks after the last of them, as a fraction.
+
+        A run that was stopped early, see `stopped_by`, has fewer tasks.
 
         Args:
             protocol: domain_il, class_il, class_il_seen or task_il; by default the first in `evaluation`.
@@ -222,8 +224,8 @@ def describe_unfinished(directory: Path) -> str:
     """
     if is_locked(directory):
         return f"{directory}: no summary.json yet: the run is under way"
-    resume = f"raysim run --resume --out {quote(str(directory))}"
-    return f"{directory}: no summary.json: the run was killed; resume it with {resume}"
+    resume = f"with --trust if it has custom components: raysim run --resume --out {quote(str(directory))}"
+    return f"{directory}: no summary.json: the run was killed; resume it, {resume}"
 
 
 def first_problem(error: ValidationError) -> str:

@@ -24,14 +24,21 @@ from raysim.config.error_text import shorten
 from raysim.engine.events import RoundDone, line
 from raysim.federation.holdings import Holdings
 from raysim.records.images import IMAGES, delete_images, draw_grid, image_path
-from raysim.records.notes import RECORDED, Note
-from raysim.records.tensorboard import BOARD, Board
+from raysim.records.notes import RECORDED, Note, delete_figures
+from raysim.records.tensorboard import BOARD, Board, diagnose
 from raysim.records.totals import Totals
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import convert_write_errors, is_partial, partial_path, write_whole
 from raysim.system.interrupts import postpone_interrupts
 
-UNREADABLE = (OSError, ValueError, LookupError, TypeError, RecursionError)  # what reading other JSON than ours raises
+UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    RecursionError,
+    OverflowError,
+)  # what reading other JSON than ours raises
 ROUNDS = "rounds.jsonl"
 CLIENTS = "clients.json"
 
@@ -202,7 +209,12 @@ def load_recorded_rounds(directory: Path, size: int | None = None) -> list[dict[
     if not path.exists():
         return []
     try:
-        return [dict(json.loads(text)) for text in path.read_bytes()[:size].decode().splitlines()]
+        lines = [dict(json.loads(text)) for text in path.read_bytes()[:size].decode().splitlines()]
+        for number, round in enumerate(lines, 1):
+            if (found := round["round"]) != number:
+                raise ValueError(f"line {number} is of round {found!r:.20}")
+            diagnose(round)
+        return lines
     except UNREADABLE as error:
         allowed = "allowed: the run's own file, or the run again in another directory"
         raise RunError(f"{path}: found no rounds ({type(error).__name__}: {error}), {allowed}") from None
@@ -219,7 +231,8 @@ def cut_back(directory: Path, files: Mapping[str, int]) -> None:
             os.truncate(path, files[path.name])
         else:
             path.unlink()
-    delete_images(directory, count_lost(directory, {}))
+    for delete_pictures in (delete_images, delete_figures):
+        delete_pictures(directory, count_lost(directory, {}))
     for path in (directory / "summary.json", directory / "model.pt"):
         path.unlink(missing_ok=True)
         partial_path(path).unlink(missing_ok=True)

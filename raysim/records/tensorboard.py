@@ -54,7 +54,7 @@ class Board:
         self._called = self._metric.name.replace(" ", "_")
         self._unchanged = _Unchanged()
         for each in past:
-            for name, number in _diagnose(each).items():
+            for name, number in diagnose(each).items():
                 self._unchanged.take(name, each["round"], number)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Board:
         for name, number in numbers.items():
             if number is not None:
                 self._file.add_scalar(name, number, event.round)
-        for name, number in _diagnose(line(event)).items():
+        for name, number in diagnose(line(event)).items():
             for round, value in self._unchanged.take(name, event.round, number):
                 self._file.add_scalar(name, value, round)
         self.flush()
@@ -179,7 +179,7 @@ class _Unchanged:
         return [*before, (round, value)]
 
 
-def _diagnose(round: Mapping[str, Any]) -> dict[str, float | None]:
+def diagnose(round: Mapping[str, Any]) -> dict[str, float | None]:
     """Return what may be the same in every round, of a round's line in rounds.jsonl."""
     return {
         "clients/cohort": len(round["cohort"]),

@@ -65,6 +65,9 @@ def adjust_family(family: Sequence[PairedDifference | None]) -> list[PairedDiffe
 def mark_column(column: Sequence[Mapping[int, float]], higher_is_better: bool, digits: int) -> list[Mark]:
     """Mark the best and the second best mean of a column, and what is significantly worse than the best.
 
+    The tests are against the best of the columns with the most seeds. No difference from one with a single seed can be
+    tested.
+
     Args:
         column: values by seed; empty ones, and a column with fewer than two others, are not marked.
         higher_is_better: the direction of the values.
@@ -76,7 +79,7 @@ def mark_column(column: Sequence[Mapping[int, float]], higher_is_better: bool, d
     places = sorted({mean for mean in shown if mean is not None}, reverse=True)
     if sum(mean is not None for mean in means) < 2:
         return [Mark() for _ in column]
-    first = max(range(len(means)), key=lambda index: (means[index] is not None, means[index] or 0.0))
+    first = max(range(len(means)), key=lambda index: (len(column[index]), means[index] or 0.0))
     compared = [None if index == first else compare_pairs(column[first], one) for index, one in enumerate(column)]
     return [
         Mark(

@@ -8,7 +8,7 @@ order of their sweep, or else of their methods and keys.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.naming import derive_label, entitle, row_axes, show_bare, sweep_label, unique_names
 from raysim.reports.reading import FinishedRun, Methods
 from raysim.sweeps.cells import SPLIT_KEY
+from raysim.sweeps.grid import SPLIT
 from raysim.system.errors import ConfigError
 
 NOT_OF_THE_SETTING = (
@@ -215,7 +216,9 @@ def group_runs(
 
 def _without_trials(runs: Sequence[FinishedRun], left_out: list[str]) -> Sequence[FinishedRun]:
     """Return the runs without a sweep's trials on validation data, unless there are only trials."""
-    rest = [run for run in runs if SPLIT_KEY not in run.names]
+    # a sweep with runs on test samples by name has the split as an axis, and no trials
+    by_axis = {run.place[0] for run in runs if run.names.get(SPLIT_KEY, SPLIT) != SPLIT}
+    rest = [run for run in runs if SPLIT_KEY not in run.names or run.place[0] in by_axis]
     if rest and len(rest) < len(runs):
         trials = len(runs) - len(rest)
         words = f"{trials} trial{'s' * (trials > 1)} on validation data, by which sweeps chose hyperparameters"
@@ -224,16 +227,30 @@ def _without_trials(runs: Sequence[FinishedRun], left_out: list[str]) -> Sequenc
 
 
 def _keys_of_rows(runs: Sequence[FinishedRun]) -> Mapping[FinishedRun, frozenset[str]]:
-    """Return for each run the keys that differ between the rows of its sweep, with all other axes the same."""
+    """Return for each run the keys that differ between the rows of its sweep, with all other axes the same.
+
+    One sweep may have been run in several directories. A key that differs between these alone, and in the same row,
+    is not of the rows. The sweep was then run again with another value.
+    """
     cells: dict[object, list[FinishedRun]] = {}
     for run in runs:
         others = tuple(sorted((axis, name) for axis, name in run.names.items() if axis not in ("seed", ROWS)))
         cells.setdefault((run.sweep, others) if ROWS in run.names else run.directory, []).append(run)
     found: dict[FinishedRun, frozenset[str]] = {}
     for alike in cells.values():
+        by_directory = _keys_that_differ_within(alike, lambda run: run.place[0])
+        by_row = _keys_that_differ_within(alike, lambda run: run.names.get(ROWS))
         differing = frozenset(_find_differing([keys_of_setting(run) for run in alike])) - OF_THE_TESTS
-        found |= dict.fromkeys(alike, differing)
+        found |= dict.fromkeys(alike, differing - (by_row - by_directory))
     return found
+
+
+def _keys_that_differ_within(runs: Sequence[FinishedRun], part: Callable[[FinishedRun], object]) -> frozenset[str]:
+    """Return the keys that differ between runs of one part."""
+    parts: dict[object, list[Flat]] = {}
+    for run in runs:
+        parts.setdefault(part(run), []).append(keys_of_setting(run))
+    return frozenset(key for flats in parts.values() for key in _find_differing(flats))
 
 
 def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:

@@ -141,7 +141,7 @@ def _list_runs(directories: Sequence[Path], left_out: list[str]) -> Iterator[Cal
     """Yield a function for each run that reads it; the arguments and errors are those of find_runs."""
     walked: set[Path] = set()
     listed: set[Path] = set()
-    sweep_in = cache(_sweep_in)  # many runs belong to one sweep
+    sweep_in = cache(partial(_sweep_in, left_out=left_out))  # many runs belong to one sweep
 
     def of_packed(packed: PackedFile, below: Path) -> Iterator[Callable[[], FinishedRun]]:
         for run in packed.runs:
@@ -152,6 +152,15 @@ def _list_runs(directories: Sequence[Path], left_out: list[str]) -> Iterator[Cal
                 listed.add(directory.resolve())
                 yield partial(_unpack_run, run, directory, packed)
 
+    def not_there(directory: Path) -> Iterator[str]:
+        """Yield a line if a sweep lists runs that have no directory: they are yet to come, or failed at their start."""
+        listed = [] if (sweep := sweep_in(directory.absolute())) is None else [*sweep.runs]
+        missing = [folder for folder in listed if not (directory / folder).is_dir()]
+        if missing and not find_packed(directory):
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            words = f"found no directory of {', '.join(missing[:3])}{more}"
+            yield f"{directory / SWEEP_FILE}: {words}, counted: runs that began ({len(listed)} are listed)"
+
     named = [(packed_directory(directory), _read_named(directory, left_out)) for directory in directories]
     for directory, packed in named:
         for path, files in _walk(directory, walked, left_out):
@@ -159,6 +168,8 @@ def _list_runs(directories: Sequence[Path], left_out: list[str]) -> Iterator[Cal
                 yield partial(_read_run, path, sweep_in)
             elif {"config.yaml", "rounds.jsonl"} <= files:
                 left_out.append(describe_unfinished(path))
+            if SWEEP_FILE in files:
+                left_out += not_there(path)
             for name in sorted(name.removesuffix(SUFFIX) for name in files if name.endswith(SUFFIX)):
                 file = path / (name + SUFFIX)
                 try:
@@ -263,9 +274,19 @@ def _complete(document: Document) -> Mapping[str, object]:
         return document.values
 
 
-def _sweep_in(directory: Path) -> SweepLabels | None:
-    """Return the content of a directory's sweep.yaml, or None if there is none that raysim wrote."""
-    if (directory / SWEEP_FILE).is_file():
+def _sweep_in(directory: Path, left_out: list[str]) -> SweepLabels | None:
+    """Return the content of a directory's sweep.yaml, or None if there is none that raysim wrote.
+
+    `left_out` gets a line if it cannot be read. A sweep's config, which has a grid, may have the same name.
+    """
+    file = directory / SWEEP_FILE
+    if not file.is_file():
+        return None
+    try:
+        return read_labels(directory)
+    except ConfigError as error:
         with suppress(ConfigError):
-            return read_labels(directory)
-    return None
+            if "grid" in read_yaml(file).values:
+                return None
+        left_out.append(f"{error}; runs below have no names, and trials count as runs")
+        return None

@@ -66,11 +66,12 @@ def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> Pa
     if found is None:
         return None
     rounding = ROUNDING * max(1.0, *(abs(values[seed]) for values in (before, after) for seed in seeds))
+    mean = 0.0 if abs(found.mean) <= rounding else found.mean
     # one pair, or equal up to rounding: there is no deviation to test against
     if found.std is None or max(differences) - min(differences) <= rounding:
-        return PairedDifference(0.0 if abs(found.mean) <= rounding else found.mean, found.std, len(seeds), None, None)
-    t = found.mean / (found.std / math.sqrt(len(seeds)))
-    alone = PairedDifference(found.mean, found.std, len(seeds), None, beyond_t(t, len(seeds) - 1))
+        return PairedDifference(mean, found.std, len(seeds), None, None)
+    t = mean / (found.std / math.sqrt(len(seeds)))
+    alone = PairedDifference(mean, found.std, len(seeds), None, beyond_t(t, len(seeds) - 1))
     return replace(alone, half=alone.interval_half(LEVEL))
 
 

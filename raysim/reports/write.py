@@ -1,5 +1,6 @@
 """Write a report: sections with their tables and plots, then every format. Also return its figures for notebooks."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,7 @@ from raysim.reports.plots.style import STYLE, Drawing, save_drawing
 from raysim.reports.plots.times import draw_clients_in_time
 from raysim.reports.plots.tradeoffs import draw_tradeoffs
 from raysim.reports.published import PublishedPaper, load_paper
+from raysim.reports.ranks import list_remarks
 from raysim.reports.reading import FinishedRun, find_runs
 from raysim.reports.stream.of_settings import draw_streams
 from raysim.reports.tables import tabulate_results
@@ -54,6 +56,9 @@ PLOTS: dict[str, Callable[[Scene], Iterator[Drawing]]] = {
     "memories": draw_memories,
     "who holds what": draw_data_distribution,
 }
+
+
+OF_A_REPORT = re.compile(r"\d+-|ranks\b")  # how a report's figures are called
 
 
 def write_report(
@@ -86,6 +91,8 @@ def write_report(
     settings = group_runs(runs, left_out, unfinished)
     rows = [{name for group in one.groups for name in (group.label, group.name)} for one in settings]
     for pair in compare:
+        if len(set(pair)) != 2:
+            raise ConfigError(f"--compare: found {' and '.join(map(repr, pair))}, allowed: two different rows")
         if not any(names.issuperset(pair) for names in rows):
             known = ", ".join(map(repr, dict.fromkeys(group.name for one in settings for group in one.groups)))
             raise ConfigError(
@@ -99,6 +106,8 @@ def write_report(
     try:
         for folder in ("plots", FIGURES, "tables"):
             (target / folder).mkdir(parents=True, exist_ok=True)
+        _delete_earlier(target / "plots", (".svg", ".png"))
+        _delete_earlier(target / FIGURES, (".svg", ".pdf"))  # a run's callbacks write PNGs there
         scenes = set_scenes(settings)
         with rc_context(STYLE):
             overall = [_save(drawing, target / "plots") for drawing in draw_overall_ranks(scenes)]
@@ -129,7 +138,9 @@ def _make_section(
     tell: Tell,
 ) -> Section:
     setting = scene.setting
-    results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
+    first, *others = [tabulate_results(setting, protocol) for protocol in setting.protocols]
+    remarks = [first.note, *list_remarks([setting])]
+    results = [replace(first, note=" ".join(filter(None, remarks))), *others]
     budgets = [table for protocol in setting.main_protocols if (table := tabulate_budgets(setting, protocol))]
     gains = [table for protocol in setting.protocols for table in tabulate_gains(setting, protocol, compare)]
     comparisons = compare_with_paper(paper, setting, compare) if paper else []
@@ -147,6 +158,13 @@ def _make_section(
     picture, same = stream
     notes = [*filter(None, (same, more))]
     return Section(setting, tabulate_facts(setting), tables, comparisons, plots, notes, picture, images)
+
+
+def _delete_earlier(folder: Path, suffixes: Sequence[str]) -> None:
+    """Delete the figures of an earlier report: a paper must not include one of other runs."""
+    for file in folder.iterdir():
+        if file.suffix in suffixes and OF_A_REPORT.match(file.name):
+            file.unlink()
 
 
 def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tuple[list[Plot], list[str]]:

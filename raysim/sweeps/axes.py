@@ -11,7 +11,7 @@ from raysim.config import Config, split_key
 from raysim.config.document import Document, Given, Keys, Line, Origin, dotted, walk
 from raysim.config.error_text import describe_unknown, either, nearest, show
 from raysim.config.schema import LONGEST_NAME
-from raysim.config.yaml_text import to_yaml_line
+from raysim.config.yaml_text import parse_value, to_yaml_line
 from raysim.system.errors import ConfigError
 
 MOST_COMBINATIONS = 100_000  # of a tuned row, which all get a name before some are drawn: half a minute
@@ -224,9 +224,18 @@ def narrow_axis(axis: Axis, given: Given | str, value: object) -> Axis:
     wanted = value if isinstance(value, list) and _found(axis, value) is None else [value]
     kept = [_found(axis, item) for item in wanted]
     if not kept or None in kept:
-        names = either(found.label for found in axis.values)
+        names = either(_as_given(found.label) for found in axis.values)
         raise ConfigError(f"{given}: {axis.name} is an axis of the grid; found {show(value)}, allowed: {names}")
     return replace(axis, values=[found for found in axis.values if found in kept])
+
+
+def _as_given(label: str) -> str:
+    """Return a name as it is given to choose it: in quotes if YAML reads something else, as 1.5 where it says 1.50."""
+    try:
+        read = parse_value(label)
+    except ConfigError:
+        read = None
+    return label if to_yaml_line(read) == label else f"'{label}'"
 
 
 def _found(axis: Axis, wanted: object) -> AxisValue | None:

@@ -199,7 +199,7 @@ def read_labels(out: str | Path) -> SweepLabels:
     try:
         return SweepLabels.model_validate(document.values, strict=True)
     except ValidationError as error:
-        words = "allowed: a file that a sweep wrote; give another --out"
+        words = "allowed: a file that a sweep wrote"
         raise ConfigError(f"{document.file}: {first_problem(error)}, {words}") from None
 
 
@@ -210,7 +210,10 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
         ConfigError: there is a sweep.yaml that raysim did not write, or nothing can be written there.
     """
     here = {cell.folder: dict(cell.labels) for cell in cells}
-    before = read_labels(out) if (out / SWEEP_FILE).exists() else SweepLabels(name=name, runs={})
+    try:
+        before = read_labels(out) if (out / SWEEP_FILE).exists() else SweepLabels(name=name, runs={})
+    except ConfigError as error:
+        raise ConfigError(f"{error}; give another --out") from None
     kept = {folder: names for folder, names in before.runs.items() if folder not in here and (out / folder).is_dir()}
     # reports have the order of this file, which a part of the grid leaves as it was
     earlier = {folder: here.get(folder) or kept[folder] for folder in before.runs if folder in here or folder in kept}

@@ -131,6 +131,10 @@ def read_sweep(
         axes[name] = add_tuned(document, axes.get(name, Axis(name, ())), tuned, file.search.draw)
     _refuse_shared_keys(document, fixed, list(axes.values()))
     skipped = [_read_choice(document, axes, ("skip", place), names) for place, names in enumerate(file.skip)]
+    for place, one in enumerate(file.remarks):
+        if "seed" in one.where:  # a row of a table has all of its seeds
+            words = "found seed, allowed: other axes; a remark is about a row, with all of its seeds"
+            raise document.error(("remarks", place, "where"), words)
     remarks = [
         (_read_choice(document, axes, ("remarks", place, "where"), one.where), Remark(text=one.text, ranked=one.ranked))
         for place, one in enumerate(file.remarks)
@@ -145,6 +149,9 @@ def read_sweep(
         name = dotted(given.keys)
         if name in axes:
             axes[name] = narrow_axis(axes[name], given, value)
+        elif given.keys[0] in SweepFile.model_fields and given.keys[0] not in (*OWN_KEYS, *Config.model_fields):
+            words = f"found a key of the sweep's file, allowed: config keys, axes, {either(OWN_KEYS)}; edit the file"
+            raise ConfigError(f"{given}: {words}")
         elif given.keys[0] not in OWN_KEYS:
             _refuse_what_axes_set(axes.values(), given)
             base.put(given.keys, value, given)

@@ -206,7 +206,7 @@ def test_the_driver_is_killed_and_another_packing_goes_on(
         assert not [process for process in psutil.process_iter() if writes_below(process, temporary)]
     assert run.returncode == -signal.SIGKILL
     before = rounds(out)
-    with pytest.raises(ConfigError, match=f"the run was killed; resume it with raysim run --resume --out {out}"):
+    with pytest.raises(ConfigError, match=f"the run was killed; resume it, .*: raysim run --resume --out {out}"):
         raysim.load(out)
     packing = {"resources.clients_per_actor": 2}
     result = raysim.run(None, packing, out=out, local=elsewhere == "local", resume=True, trust=True)

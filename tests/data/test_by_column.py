@@ -108,6 +108,11 @@ def test_what_does_not_fit_is_refused(keys: dict[str, Any], clients: Any, words:
     assert words in str(refused.value)
 
 
+def test_texts_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigError, match="has 2 different values, from a to b, in 3 training samples"):
+        tasks_of(["b", "a", "b"], ["a", "b"], tasks=4)
+
+
 CONFIG: dict[str, Any] = {
     "name": "ink",
     "dataset": "digits",

@@ -73,15 +73,21 @@ def test_training_texts_without_any_token_are_refused(tmp_path, token, text):
 
 
 def test_other_keys_another_test_file_and_gzip(tmp_path):
-    """The test file's own split is not looked at; labels -3 and 10 are classes 0 and 1."""
-    train = [{"q": "one two", "n": 10, "split": "test"}, {"q": "two", "n": -3}]
+    """Lines that say they are of another part are left out; labels -3 and 10 are classes 0 and 1."""
+    train = [{"q": "one two", "n": 10, "split": "train"}, {"q": "two", "n": -3}]
+    train += [{"q": "four", "n": 10, "split": part} for part in ("test", "val")]
     with gzip.open(tmp_path / "train.jsonl.gz", "wt") as stream:
         stream.write("\n\n".join(map(json.dumps, train)) + "\n")
-    write(tmp_path / "test.jsonl", [{"q": "two three", "n": 10}])
+    write(tmp_path / "test.jsonl", [{"q": "two three", "n": 10}, {"q": "one", "n": 10, "split": "train"}])
     dataset = read(tmp_path / "train.jsonl.gz", test="test.jsonl", text="q", label="n", length=2)
     assert dataset.train.x.tolist() == [[3, 2], [2, 0]]
     assert dataset.test.x.tolist() == [[2, 1]]
     assert (dataset.train.y.tolist(), dataset.test.y.tolist(), dataset.names) == ([1, 0], [1], None)
+    write(tmp_path / "test.jsonl", train[:1])
+    with pytest.raises(
+        ConfigError, match=r"dataset.test: found only lines of \['train'\] in .*, allowed: lines of test"
+    ):
+        read(tmp_path / "train.jsonl.gz", test="test.jsonl", text="q", label="n", length=2)
 
 
 @pytest.mark.parametrize("said", [{}, {"split": "test"}])

@@ -151,18 +151,31 @@ def test_tensorboard_shows_every_round_once(
     assert [value.tag for event in read for value in event.summary.value if value.tag in once] == once
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("{", "[", "JSONDecodeError: .*"),
+        ('"round": 1,', '"round": 3,', "ValueError: line 1 is of round 3"),
+        ('"cohort"', '"others"', "KeyError: 'cohort'"),
+    ],
+)
 def test_rounds_that_raysim_did_not_write_are_told_in_one_line(
-    tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
+    before: str, after: str, problem: str, tmp_path: Path, copy_cut_off: Callable[[Path, int], None]
 ) -> None:
+    """And nothing is changed."""
     out = tmp_path / "out"
     copy_cut_off(out, 5)
     rounds = out / "rounds.jsonl"
-    rounds.write_text(rounds.read_text().replace("{", "[", 1))
+    text = rounds.read_text()
+    assert before in text
+    rounds.write_text(text.replace(before, after, 1))
+    files = sorted((path, path.stat().st_mtime_ns) for path in out.rglob("*") if path.is_file())
     with pytest.raises(
-        RunError, match=r"rounds\.jsonl: found no rounds \(JSONDecodeError: .*, allowed: the run's own file"
+        RunError, match=rf"rounds\.jsonl: found no rounds \({problem}\), allowed: the run's own file"
     ) as found:
         raysim.run(None, out=out, local=True, resume=True)
     assert "\n" not in str(found.value)
+    assert sorted((path, path.stat().st_mtime_ns) for path in out.rglob("*") if path.is_file()) == files
 
 
 def test_the_newest_checkpoints_are_kept(whole: Path) -> None:
@@ -394,6 +407,7 @@ RUBBISH = {
     "no number": b'{"rounds_recomputed": null}\n',
     "bytes": b"\xff\xfe\x00\n",
     "nested": b"[" * 100_000 + b"\n",
+    "beyond a float": b'{"rounds_recomputed": 1e400}\n',
 }
 
 
@@ -427,7 +441,8 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path, copy_cut_off: Callab
     newest = out / "checkpoints" / "000002"
     shutil.rmtree(newest)
     shutil.copytree(other / "checkpoints" / "000002", newest)
-    with pytest.raises(RunError, match="000002: this checkpoint is of another config"):
+    words = r"000002: this checkpoint is of another config \(.{12}\), allowed: the config.yaml that began the run; only"
+    with pytest.raises(RunError, match=words):
         raysim.run(None, out=out, local=True, resume=True)
     manifest = json.loads((newest / "manifest.json").read_text())
     (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 0}))

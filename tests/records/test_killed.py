@@ -55,7 +55,10 @@ def test_a_killed_run_says_so_when_it_is_read_and_resumes_with_the_same_bits(
     assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL
     assert not (out / "summary.json").exists()
     assert not list(out.glob(".*"))
-    with pytest.raises(ConfigError, match=rf": the run was killed; resume it with raysim run --resume --out {out}$"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"was killed; resume it, with --trust if it has .*: raysim run --resume --out {out}$",
+    ):
         raysim.load(out)
     assert find_interruption(out) == "the process ended in the middle of the run"
     assert find_progress(Cell("out", load(path), {}, {}), tmp_path) == "unfinished"

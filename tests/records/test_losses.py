@@ -62,6 +62,6 @@ def test_a_run_that_ends_while_another_command_reads_its_data_stays(tiny, tmp_pa
         return parts
 
     monkeypatch.setattr("raysim.launch.run.load_parts", slowly)
-    with pytest.raises(ConfigError, match="another run has just been done there, allowed: a new or empty directory"):
+    with pytest.raises(ConfigError, match="this directory is not empty, allowed: a new or empty one"):
         raysim.run(tiny(seed=2), out=out, local=True)
     assert (raysim.load(out).status, raysim.load(out).seed) == ("done", 1)

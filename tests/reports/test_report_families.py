@@ -112,6 +112,12 @@ def test_the_best_and_the_second_are_marked_and_what_is_significantly_worse() ->
     assert marks(seeds(60), seeds(50), seeds(40)) == [BEST, SECOND, PLAIN]  # one seed: no test
 
 
+def test_a_column_with_fewer_seeds_takes_no_other_s_test() -> None:
+    """As above, 50, 49, 51 are worse than 60, 60, 60, though 70 with one seed is the best."""
+    best, worse = seeds(60, 60, 60), seeds(50, 49, 51)
+    assert marks(seeds(70), worse, best) == [BEST, WORSE, SECOND]
+
+
 def test_holm_decides_what_is_worse() -> None:
     """t = 20 / (4 / sqrt 3), p = 1 - sqrt(75/77) = 0.0131: times three 0.039, times four 0.052."""
     best, low = seeds(60, 60, 60), seeds(40, 36, 44)

@@ -214,6 +214,53 @@ def test_rows_of_two_sweeps_with_the_same_name_have_different_labels(tmp_path: P
     assert {"FedAvg lr=0.1", "FedAvg lr=0.3"} < {*names}
 
 
+def in_directories(place: Path, **given: Mapping[str, object]) -> list[ExperimentSetting]:
+    """The settings of one sweep with rows FL and ER that was run in several directories, each with further keys."""
+    for folder, more in given.items():
+        rows = {"FL": {**more}, "ER": {**more, "methods": {"er": {}}, "training.optimizer.lr": 0.3}}
+        for row, keys in rows.items():
+            make_run(place / folder / row, keys)
+        runs = {row: {"methods": row} for row in rows}
+        (place / folder / "sweep.yaml").write_text(to_yaml({"name": "made", "runs": runs}))
+    return group_runs(find_runs([place / folder for folder in given], []), [])
+
+
+def test_a_sweep_that_was_run_again_with_another_value_is_another_setting(tmp_path: Path) -> None:
+    found = in_directories(tmp_path, a={}, b={"training.rounds_per_task": 9})
+    assert [[group.label for group in one.groups] for one in found] == [["FL", "ER"]] * 2
+    assert [one.differing["training.rounds_per_task"] for one in found] == [2, 9]
+
+
+def test_a_row_that_was_tuned_again_elsewhere_is_in_the_same_setting(tmp_path: Path) -> None:
+    """The learning rate differs between rows of the first directory, so it is of the rows."""
+    make_run(tmp_path / "own/FL", {"training.optimizer.lr": 0.7})
+    (tmp_path / "own/sweep.yaml").write_text(to_yaml({"name": "made", "runs": {"FL": {"methods": "FL"}}}))
+    in_directories(tmp_path, a={})
+    (found,) = group_runs(find_runs([tmp_path / "a", tmp_path / "own"], []), [])
+    assert len(found.groups) == 3
+
+
+def test_rows_of_a_sweep_in_several_directories_are_of_one_setting(tmp_path: Path) -> None:
+    for row, rate in (("FL", 0.1), ("ER", 0.3)):
+        make_run(tmp_path / row / row, {"training.optimizer.lr": rate})
+        (tmp_path / row / "sweep.yaml").write_text(to_yaml({"name": "made", "runs": {row: {"methods": row}}}))
+    (found,) = group_runs(find_runs([tmp_path], []), [])
+    assert [group.label for group in found.groups] == ["ER", "FL"]
+
+
+def test_the_split_as_an_axis_is_no_trial(tmp_path: Path) -> None:
+    """And another sweep changes nothing."""
+    runs: dict[str, Mapping[str, str]] = {}
+    for split in ("test", "validation"):
+        make_run(tmp_path / "a" / split, {"evaluation.split": split})
+        runs[split] = {"methods": "FL", "evaluation.split": split}
+    (tmp_path / "a/sweep.yaml").write_text(to_yaml({"name": "made", "runs": runs}))
+    make_run(tmp_path / "b", {"methods": {"er": {}}})
+    left_out: list[str] = []
+    found = group_runs(find_runs([tmp_path], []), left_out)
+    assert ([len(one.groups) for one in found], left_out) == ([1, 1, 1], [])
+
+
 def test_labels_show_only_knobs_in_which_groups_differ() -> None:
     der, fed = {"alpha": 1.0, "beta": 0.0}, {"sample_size": 32}
     assert labels({}, {"der": der}, {"der": der, "fed_a_gem": fed}) == ["FedAvg", "DER", "DER + Fed-A-GEM"]

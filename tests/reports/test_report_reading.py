@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from made_runs import MATRIX, make_run
 
+from raysim.config.yaml_text import to_yaml
 from raysim.reports.plots.data import read_holdings
 from raysim.reports.reading import find_runs
 from raysim.reports.round_records import read_rounds
@@ -123,9 +124,10 @@ def test_a_run_under_way_and_a_missing_config_are_left_out(tmp_path: Path) -> No
     (begun / "summary.json").unlink()
     left_out: list[str] = []
     find_runs([tmp_path], left_out)
+    resume = "with --trust if it has custom components: raysim run --resume --out"
     assert left_out == [
         f"{tmp_path}/bare/config.yaml: there is no such file",
-        f"{begun}: no summary.json: the run was killed; resume it with raysim run --resume --out {begun}",
+        f"{begun}: no summary.json: the run was killed; resume it, {resume} {begun}",
     ]
 
 
@@ -166,3 +168,28 @@ def test_what_is_no_directory_with_runs_is_refused(tmp_path: Path, monkeypatch: 
             find_runs([tmp_path / name], [])
         assert str(refused.value).startswith(str(tmp_path / name))
         assert fragment in str(refused.value)
+
+
+def test_a_sweep_s_runs_that_have_no_directory_are_named(tmp_path: Path) -> None:
+    """They failed before they began, or are yet to come."""
+    make_run(tmp_path / "FL/seed-0")
+    runs = {f"FL/seed-{seed}": {"methods": "FL", "seed": f"{seed}"} for seed in range(6)}
+    (tmp_path / "sweep.yaml").write_text(to_yaml({"name": "made", "runs": runs}))
+    left_out: list[str] = []
+    assert len(find_runs([tmp_path], left_out)) == 1
+    words = "found no directory of FL/seed-1, FL/seed-2, FL/seed-3 and 2 more, counted: runs that began (6 are listed)"
+    assert left_out == [f"{tmp_path}/sweep.yaml: {words}"]
+
+
+def test_a_sweep_yaml_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """A sweep's config may be called so, too."""
+    make_run(tmp_path / "FL")
+    left_out: list[str] = []
+    (tmp_path / "sweep.yaml").write_text("name: made\nruns: {FL: {seed: 0}}\n")
+    find_runs([tmp_path], left_out)
+    words = "runs.FL.seed: input should be a valid string, allowed: a file that a sweep wrote; runs below have no names"
+    assert left_out == [f"{tmp_path}/sweep.yaml: {words}, and trials count as runs"]
+    (tmp_path / "sweep.yaml").write_text("name: made\nbase: quickstart\ngrid: {seed: [0, 1]}\n")
+    left_out.clear()
+    find_runs([tmp_path], left_out)
+    assert left_out == []

@@ -111,17 +111,24 @@ def test_a_row_can_be_added_on_the_command_line() -> None:
 def test_remarks_are_about_the_runs_that_they_name(tmp_path: Path) -> None:
     remarks = [
         {"where": {"methods": "ER"}, "text": "one"},
-        {"where": {"methods": ["ER", "Rate"], "seed": 4}, "text": "two", "ranked": False},
+        {"where": {"methods": ["ER", "Rate"], "training.local_epochs": 2}, "text": "two", "ranked": False},
     ]
     source = tuned({"Rate": {"training.optimizer.lr": [0.3]}}, remarks=remarks)
+    source["grid"] = {**source["grid"], "seed": [3], "training.local_epochs": [1, 2]}
     ended = carried_out(source, tmp_path)
-    assert {outcome.cell.folder: outcome.cell.remark for outcome in ended} == {
-        "ER/seed-3": Remark(text="one"),
-        "ER/seed-4": Remark(text="one; two", ranked=False),
-        "Rate/seed-3": None,
-        "Rate/seed-4": Remark(text="two", ranked=False),
+    found = {(*outcome.cell.labels.values(),)[-2:]: outcome.cell.remark for outcome in ended}
+    assert found == {
+        ("ER", "1"): Remark(text="one"),
+        ("ER", "2"): Remark(text="one; two", ranked=False),
+        ("Rate", "1"): None,
+        ("Rate", "2"): Remark(text="two", ranked=False),
     }
-    assert set(read_labels(tmp_path).remarks) == {"ER/seed-3", "ER/seed-4", "Rate/seed-4"}
+    assert len(read_labels(tmp_path).remarks) == 3
+
+
+def test_a_remark_about_one_seed_of_a_row_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"remarks.0.where: found seed, allowed: other axes; a remark is about a row"):
+        expand_sweep(tuned({}, remarks=[{"where": {"methods": "ER", "seed": 4}, "text": "two"}]), ())
 
 
 def test_combinations_that_are_skipped_are_no_runs() -> None:

@@ -8,7 +8,10 @@ import pytest
 import raysim
 from raysim.config import Config
 from raysim.engine.events import RoundDone
-from raysim.system.errors import ConfigError
+from raysim.federation.federation import Federation
+from raysim.launch.run import load_parts
+from raysim.models.flat import FlatModel
+from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory
 
 
@@ -45,6 +48,25 @@ def test_who_was_refused_leaves_nothing(tiny: Callable[..., Config], tmp_path: P
     with lock_directory(out, "run"), pytest.raises(ConfigError, match="another run is at work there"):
         raysim.run(tiny(), out=out, local=True)
     assert list(out.iterdir()) == []
+
+
+def test_a_run_that_failed_there_while_another_read_its_data_keeps_its_directory(
+    tiny: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --resume too, if there was no run yet."""
+    for resume in (False, True):
+        out = tmp_path / f"resume {resume}"
+
+        def read(config: Config, out: Path = out) -> tuple[Federation, FlatModel]:
+            monkeypatch.undo()  # this run is the other one
+            with pytest.raises(RunError, match="diverged"):
+                raysim.run(tiny(seed=5, training__optimizer={"lr": 1e30}), out=out, local=True)
+            return load_parts(config)
+
+        monkeypatch.setattr("raysim.launch.run.load_parts", read)
+        with pytest.raises(ConfigError, match=rf"--out {out}: this directory is not empty, allowed: a new or empty"):
+            raysim.run(tiny(), out=out, local=True, resume=resume)
+        assert (raysim.load(out).seed, raysim.load(out).status) == (5, "failed")
 
 
 def test_it_ends_with_an_error(tmp_path: Path) -> None:
