@@ -59,9 +59,8 @@ def text_jsonl(
 
     Without a `test` file, the key `split` (train or test) assigns the lines; other values (val) are left out. If the
     lines do not name both parts, `test_fraction` of each class's texts (rounded, at least one) is for testing. These
-    are drawn from `seed` and the label, not from the run's seed. With a `test` file, lines of `path` that say something
-    other than train are left out, and lines of `test` that say something other than test. `columns` are numbers, dates
-    in ISO 8601 or texts.
+    are drawn from `seed` and the label, not from the run's seed. With a `test` file, lines of either file that name
+    another part are left out. `columns` are numbers, dates in ISO 8601 or texts.
 
     Raises:
         MissingData: a file is missing.
