@@ -25,6 +25,7 @@ from raysim.config.lookup import names_for_actors
 from raysim.engine.events import RoundDone
 from raysim.engine.simulation import Simulation
 from raysim.launch.display import RunDisplay
+from raysim.records.run_directory import cut_back
 from raysim.sweeps.directory import plan_sweep
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
@@ -150,6 +151,10 @@ def test_numbers_and_figures_are_recorded_and_nothing_else_is_touched(tmp_path: 
     assert [picture.name for picture in pictures] == ["line-000001.png", "line-000002.png"]
     with Image.open(pictures[0]) as image:
         assert image.size == (100, 50)
+    (tmp_path / "run" / "figures" / "1-ranks.png").write_text("")  # of something else
+    cut_back(tmp_path / "run", {"rounds.jsonl": (tmp_path / "run" / "rounds.jsonl").read_text().index("\n") + 1})
+    left = sorted(path.name for path in (tmp_path / "run" / "figures").iterdir())
+    assert left == ["1-ranks.png", "line-000001.png"]  # of one round
 
 
 def test_a_run_that_is_stopped_has_the_bits_of_a_shorter_one(tmp_path: Path) -> None:

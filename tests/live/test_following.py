@@ -260,6 +260,19 @@ def test_files_that_are_not_raysims(file: str, content: str, trouble: str, two_t
     assert (run.state, head(run)["round"]) == ("killed", 2)
 
 
+def test_a_number_beyond_a_float_in_a_summary_is_not_shown(two_tasks: Path, copied: Copy) -> None:
+    directory = copied(two_tasks, 2)
+    text = (two_tasks / "summary.json").read_text()
+    accuracy = str(json.loads(text)["evaluation"]["class_il"]["average_accuracy"])
+    assert accuracy in text
+    (directory / "summary.json").write_text(
+        text.replace(f'"average_accuracy": {accuracy}', '"average_accuracy": 1e999')
+    )
+    shown = head(follow(directory))["summary"]["evaluation"]["class_il"]
+    assert "average_accuracy" not in shown
+    assert json.dumps(shown, allow_nan=False)
+
+
 def test_what_cannot_be_reached_is_waited_for(two_tasks: Path) -> None:
     """A name that is too long fails as a folder without permission does, also for root: by an error of the system."""
     assert follow(two_tasks.parent / ("x" * 300)).state == "waiting"

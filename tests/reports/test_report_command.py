@@ -15,6 +15,7 @@ from written_report import Written
 import raysim
 from raysim.cli import main
 from raysim.config import load
+from raysim.config.yaml_text import to_yaml
 from raysim.reports.formats import FORMATS
 from raysim.reports.plots.style import ShownFigure
 from raysim.reports.terminal import show_report
@@ -138,6 +139,31 @@ def test_a_report_may_be_made_again_in_its_place(capsys: Captured) -> None:
 
 
 @pytest.mark.usefixtures("_here")
+def test_figures_of_an_earlier_report_are_deleted_and_no_others(capsys: Captured) -> None:
+    make_run(Path("run"))
+    for folder, name in (("plots", "4-a.svg"), ("figures", "ranks.pdf"), ("figures", "loss-000001.png")):
+        Path("run", folder).mkdir(exist_ok=True)
+        Path("run", folder, name).write_text("")
+    Path("run/plots/mine.svg").write_text("")
+    assert main(["report", "run"]) == 0
+    left = [path for path in ("plots/4-a.svg", "figures/ranks.pdf") if Path("run", path).exists()]
+    assert left == []
+    assert Path("run/plots/mine.svg").exists()
+    assert Path("run/figures/loss-000001.png").exists()  # a callback's
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_remark_is_told_in_a_report_of_one_setting(capsys: Captured) -> None:
+    make_run(Path("runs/FL"))
+    remarks = {"FL": {"text": "of another paper", "ranked": False}}
+    Path("runs/sweep.yaml").write_text(to_yaml({"name": "made", "runs": {"FL": {"methods": "FL"}}, "remarks": remarks}))
+    assert main(["report", "runs"]) == 0
+    words = "FL is not ranked: of another paper."
+    assert words in capsys.readouterr().out
+    assert words in Path("runs/report.md").read_text()
+
+
+@pytest.mark.usefixtures("_here")
 def test_what_is_wrong_is_told_in_one_line(capsys: Captured) -> None:
     make_run(Path("good"))
     make_run(Path("bad"), status="failed")
@@ -156,6 +182,7 @@ def test_what_is_wrong_is_told_in_one_line(capsys: Captured) -> None:
         (["good", "--against", "special_c"], "did you mean 'special'?"),
         (["good", "--against", "../published/special"], "allowed: c_flag, fed_a_gem, re_fed, special"),
         (["good", "--ou", "x"], "--ou"),
+        (["good", "--compare", "FedAvg", "FedAvg"], "found 'FedAvg' and 'FedAvg', allowed: two different rows"),
     ]:
         assert main(["report", *argv]) == 2, argv
         output, errors = capsys.readouterr()

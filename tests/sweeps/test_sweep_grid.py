@@ -117,6 +117,7 @@ WRONG = {
     "sede=1": "sede=1: unknown key 'sede'; did you mean 'seed'?",
     "training.batch_size=0": "found 0, allowed: a whole number >= 1 and <= 2147483647 (in the run 'narrow/seed-0')",
     "seed": "seed: found no '=', allowed: KEY=VALUE",
+    "base=x": "found a key of the sweep's file, allowed: config keys, axes, grid, tune or search; edit the file",
 }
 
 
@@ -124,6 +125,13 @@ WRONG = {
 def test_an_override_that_does_not_fit_is_refused(override: str, cells_of: Cells) -> None:
     with pytest.raises(ConfigError, match=re.escape(WRONG[override])):
         cells_of({"seed": [0, 1], "setting": SETTINGS}, override)
+
+
+def test_a_name_that_yaml_reads_as_a_number_is_told_in_quotes(cells_of: Cells) -> None:
+    setting = {"1.50": {"training.rounds_per_task": 2}, "20": {"training.rounds_per_task": 3}}
+    with pytest.raises(ConfigError, match=r"found 1.5, allowed: '1.50' or 20$"):
+        cells_of({"setting": setting}, "setting=1.50")
+    assert len(cells_of({"setting": setting}, "setting='1.50'")) == 1
 
 
 REFUSED = {
