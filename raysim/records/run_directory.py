@@ -31,14 +31,8 @@ from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import convert_write_errors, is_partial, partial_path, write_whole
 from raysim.system.interrupts import postpone_interrupts
 
-UNREADABLE = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    RecursionError,
-    OverflowError,
-)  # what reading other JSON than ours raises
+# what reading other JSON than ours raises
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError)
 ROUNDS = "rounds.jsonl"
 CLIENTS = "clients.json"
 

@@ -29,7 +29,7 @@ SCRIPT = str(Path(sys.executable).with_name("raysim"))  # as a user starts it: t
 LIMIT = 120  # seconds until a hang is a hang
 MARK = "RAYSIM_TEST"  # in the environment, which all processes of a run inherit
 
-MANY_RUNS_ON_RAY = {4: (0, 2), 16: (0, 8, 15)}  # which of so many runs have a cluster; the others are local
+MANY_RUNS_ON_RAY = {4: (0, 2), 30: (0, 15, 29)}  # which of so many runs have a cluster; the others are local
 FAIL = ["methods={misbehaving:Misbehaving: {}}", "checkpoint.tries=1"]  # of the second run that has one
 POOLS = ("default-executo", "event_engine", "resolver-execut")  # of gRPC, in Ray: on a busy machine they grow
 MANY_RUNS = f"""
@@ -200,7 +200,7 @@ def misbehaving(what: str) -> str:
     return f"methods={{misbehaving:Misbehaving: {{what: {what}}}}}"
 
 
-@pytest.mark.parametrize("runs", [4, pytest.param(16, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("runs", [4, pytest.param(30, marks=pytest.mark.soak)])
 def test_many_runs_in_one_process_leave_nothing(
     runs: int, start: Callable[..., Run], config: Path, tmp_path: Path
 ) -> None:
