@@ -108,6 +108,8 @@ def _rules(config: Config) -> Rules:
         yield config.heads > 1, "resources.cuda_graphs", one_pass
     scaled = "false with training.lr_scales, which makes an optimizer for each part of the model"
     yield bool(config.training.lr_scales) and config.training.keep_optimizer, "training.keep_optimizer", scaled
+    heads = "false with training.logits=task, as kept momentum would move the weights of other tasks' outputs"
+    yield config.training.logits == "task" and config.training.keep_optimizer, "training.keep_optimizer", heads
     yield from _rules_of_vectorising(config)
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own

@@ -114,7 +114,8 @@ class Training(Block):
     many clients with small models on a GPU."""
     logits: Literal["all", "task", "seen"] = "all"
     """The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far. If all tasks
-    have all classes (domain_incremental), `task` gives each task a head, which is used in tests too (task-IL)."""
+    have all classes (domain_incremental), `task` gives each task a head, which is used in tests too (task-IL). The
+    weights of other tasks' outputs then stay as they are, also under weight decay, where no method gives a gradient."""
 
 
 class MemoryConfig(Block):

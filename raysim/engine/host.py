@@ -59,7 +59,8 @@ class ClientHost:
         self._methods = make_methods(config)
         module = build_model(config, federation.shape, federation.classes, federation.vocabulary)
         x = two_samples(module, federation.shape, federation.vocabulary)
-        head = find_head(module, x) if any(m.head_parts() for m in self._methods.values()) else ()
+        finds = config.training.logits == "task" or any(m.head_parts() for m in self._methods.values())
+        head = find_head(module, x) if finds else ()
         self.model = FlatModel(module.to(device))
         self.model.head = head
         self._calls = HookCalls(self.model, Profile(config.logging.profile, device))

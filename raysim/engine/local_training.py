@@ -25,6 +25,7 @@ from raysim.engine.hook_checks import (
     check_shape,
 )
 from raysim.engine.optimizer import ScaledOptimizer
+from raysim.engine.other_heads import OtherHeads
 from raysim.federation.targets import refuse_infinite
 from raysim.models.inputs import as_input
 from raysim.system.custom_code import is_custom
@@ -156,6 +157,7 @@ class LocalLoop:
         self.keeps_optimizer = training.keep_optimizer
         if self.keeps_optimizer:
             vars(self.optimizer).update(client.optimizer)
+        self.other_heads = OtherHeads(client.model, client.kept_out) if training.logits == "task" else None
         self.in_bfloat16 = training.precision == "bf16"
         self.clip_norm = training.clip_norm
         self.remember = remember
@@ -196,7 +198,9 @@ class LocalLoop:
             gradient = check_shape(half, "gradient", call(half, "gradient", step, gradient), gradient.shape)
         if self.clip_norm is not None:
             gradient = gradient * (self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0)
-        with self.calls.profile.part("client: optimizer"):
+        others = self.other_heads
+        kept = nullcontext() if others is None else others.kept(model.parameters, gradient)
+        with self.calls.profile.part("client: optimizer"), kept:
             self.optimizer.step(model.parameters, gradient, client.lr)
         self.total_loss.add_(step.loss.detach(), alpha=len(step.y))
         self.samples += len(step.y)

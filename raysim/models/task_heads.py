@@ -34,6 +34,14 @@ def select_head(module: nn.Module, task: int) -> None:
             heads.active = task
 
 
+def inactive_parameters(module: nn.Module) -> set[str]:
+    """Return the names of the parameters of the heads that are not selected."""
+    lists = [part for part in module.modules() if isinstance(part, TaskHeads)]
+    inactive = [head for part in lists for task, head in enumerate(part.heads) if task != part.active]
+    parameters = {id(parameter) for head in inactive for parameter in head.parameters()}
+    return {name for name, parameter in module.named_parameters() if id(parameter) in parameters}
+
+
 @runtime_checkable
 class TaskAware(Protocol):
     """A part of a model, such as a pool of prompts, with one entry for each task."""

@@ -333,6 +333,9 @@ ON_THE_COMMAND_LINE = [
      "resources.dashboard: found true, allowed: false with resources.address, whose cluster has its own or none")),
     (["resources.cuda_graphs=true"], ("resources.cuda_graphs=true: found true, allowed: false without "
      "resources.gpus_per_actor: CPUs have no graphs")),
+    (["training.logits=task", "training.keep_optimizer=true"], ("training.keep_optimizer=true: found true, "
+     "allowed: false with training.logits=task, as kept momentum would move the weights of other tasks' "
+     "outputs")),
     (["logging.tensorboard=no"], "logging.tensorboard=no: found 'no', allowed: true or false"),
     (["training.optimizer={name: adam, betas: [0.9, 1]}"], ("training.optimizer={name: adam, betas: [0.9, 1]}: "
      "training.optimizer.betas: found [0.9, 1], allowed: a list of 2: each a number >= 0 and < 1")),

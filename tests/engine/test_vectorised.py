@@ -39,6 +39,11 @@ RUNS = {
         "training.logits": "seen",
         "methods": {"fedprox": {"mu": 0.3}},
     },
+    "rows that stay": {
+        "scenario": {"kind": "class_incremental", "tasks": 2},
+        "training.logits": "task",
+        "training.optimizer": {"lr": 0.1, "weight_decay": 0.5},
+    },
     "scaffold": {"methods": {"scaffold": {}}, "participation": {"count": 3}},
     "special": {"methods": {"special": {}}},
     "er": {"methods": {"er": {}}, "memory.capacity": 6},

@@ -1,6 +1,7 @@
 """The local loop of several clients at a time: `training.vectorise`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from raysim.config.experiment import Training
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_batch
 from raysim.engine.hosted_client import HostedClient
+from raysim.engine.other_heads import OtherHeads
 from raysim.engine.vectorised.batches import Batches, Phase, fill
 from raysim.engine.vectorised.layers import key_of_step
 from raysim.engine.vectorised.one_client import Hidden, Tensors, make_halves, stack_halves
@@ -71,6 +73,8 @@ class ClientBlock:
         keys, optimizer = _keys(clients, "model"), self._training.optimizer.make()
         losses, gradient = torch.zeros_like(state.parameters[:, 0]), torch.zeros_like(state.parameters)
         samples = [0] * len(clients)
+        masked = clients if self._training.logits == "task" else ()
+        others = [OtherHeads(self._model, client.kept_out) for client in masked]
         for number, counts in enumerate(batches.counts):
             of_step = {**own, "key": key_of_step(keys, number)}
             for group in self._groups(clients, phases, batches, number):
@@ -84,7 +88,10 @@ class ClientBlock:
                 self._remember(clients, phases, number, group, passed.logits)
             done = self._index((counts == 0).nonzero()[0].tolist(), len(clients))
             ended = state.parameters[done]
-            optimizer.step(state.parameters, gradient, clients[0].lr)
+            with ExitStack() as kept:
+                for heads, parameters, slope in zip(others, state.parameters, gradient, strict=False):
+                    kept.enter_context(heads.kept(parameters, slope))
+                optimizer.step(state.parameters, gradient, clients[0].lr)
             state.parameters[done] = ended
         for client, loss, count in zip(clients, losses.tolist(), samples, strict=True):
             if count:
