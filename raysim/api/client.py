@@ -65,8 +65,8 @@ class Client(Stateful):
 
     @property
     def task(self) -> int:
-        """The task (from 0) of the newest sample in the current window, even if boundaries are unknown to clients."""
-        return int(self.stream.locate(self.arrived[-1:])[1])
+        """The current task, from 0. If clients do not know it: the one with the most samples in the window."""
+        return self.stream.task_of_window(self.window)
 
     @property
     def local_epochs(self) -> int:

@@ -91,6 +91,13 @@ class Stream:
         begun = self._stage_tasks[: bisect_right(self._stages, window)]
         return begun[-1], max(begun) + 1
 
+    def task_of_window(self, window: int) -> int:
+        """Return the task of a window's stage. If there is one stage: the one with the most samples in the window."""
+        counts = self.counts_in(window, window + 1)
+        if len(self._stages) > 1 or not counts:
+            return self.task_of_stage(window)[0]
+        return max(counts, key=lambda task: (counts[task], task))
+
     def tasks_in(self, first: int, last: int) -> list[int]:
         """Return the tasks of the samples in the windows first, ..., last - 1, ascending."""
         return sorted(self.counts_in(first, last))

@@ -52,6 +52,7 @@ def test_a_stage_has_a_task_even_if_most_of_its_samples_are_of_others() -> None:
     assert found == [(2, 3), (2, 3), (0, 3), (0, 3), (1, 3), (1, 3)]
     marked = np.ones(30, dtype=np.bool_)
     assert [stream.take(marked).task_of_stage(window) for window in range(6)] == found
+    assert [stream.task_of_window(window) for window in range(6)] == [2, 2, 0, 0, 1, 1]
 
 
 def test_unequal_tasks_and_absent_ones() -> None:
@@ -103,6 +104,7 @@ def test_windows_of_unknown_tasks_are_mixed_evenly() -> None:
     assert [stream.size(window) for window in range(6)] == [10] * 6
     assert [of.get(1, 0) for of in by_window(stream)] == [2, 2, 2, 8, 8, 8]
     assert stream.stage(5) == 0
+    assert [stream.task_of_window(window) for window in range(6)] == [0, 0, 0, 1, 1, 1]  # most of the samples
     assert in_mixed_windows(blur_boundaries(numbered(0, 0), [0, 1], 0.4, np.random.default_rng(0)), 10).windows == 1
 
 
