@@ -121,10 +121,15 @@ class KeySchema:
             return f"a block with {key}: {either(self.choices())}, and the keys that this has"
         return self._own or self._words(self._schema)
 
+    def selector(self) -> str:
+        """Return the key that selects one of several blocks, such as kind, or "" if there is none."""
+        unions = [self._schema, *self._schema.get("anyOf", [])]  # a block or null is a union in a union
+        return next((str(union["discriminator"]["propertyName"]) for union in unions if "discriminator" in union), "")
+
     def choices(self) -> list[str]:
-        """Return the values of the key that selects one of several blocks, such as kind."""
-        key = self._schema["discriminator"]["propertyName"]
-        return [option["properties"][key]["const"] for option in self._options(self._schema)]
+        """Return the values of the selector."""
+        blocks = [option["properties"] for option in self._options(self._schema) if "properties" in option]
+        return [keys[self.selector()]["const"] for keys in blocks]
 
     def names(self) -> list[str]:
         """Return the strings that the key or its items may be, to suggest one for a misspelled string."""

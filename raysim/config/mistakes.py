@@ -53,8 +53,8 @@ def _explain(root: type[BaseModel], values: Values, line: Mapping[str, Any]) -> 
     reason = line.get("ctx", {}).get("error")
     if isinstance(reason, Exception) and not any(isinstance(item, Allowed) for item in field.metadata):
         return Mistake(keys, f"found {show(value)}: {reason}")
-    if field.discriminator and isinstance(value, Mapping):
-        return _explain_choice((*keys, str(field.discriminator)), value, schema.choices())
+    if schema.selector() and isinstance(value, Mapping):
+        return _explain_choice((*keys, schema.selector()), value, schema.choices())
     items = value if isinstance(value, list | tuple) else [value]
     near = next(filter(None, (nearest(item, schema.names()) for item in items)), "")
     return Mistake(keys, f"found {show(value)}, allowed: {schema.words()}{near}")

@@ -1,12 +1,14 @@
 """The whole config, and the blocks of how a run is carried out: resources, evaluation, checkpoints, logging."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from raysim.config.block import Allowed, Block, Count, NotNegative, Positive, WholeNumber
 from raysim.config.component_blocks import Callbacks, DatasetConfig, Domain, Domains, Methods, Model
+from raysim.config.document import Mistake
 from raysim.config.error_text import show
 from raysim.config.experiment import Aggregation, LearnedObjective, MemoryConfig, Participation, Partition, Training
 from raysim.config.scenarios import DomainIncremental, Scenario
@@ -144,9 +146,19 @@ class EvaluationConfig(Block):
         if not isinstance(values, dict):
             return values
         given = values.get("validation_fraction")
-        if values.get("split", "test") == "test":  # dropped, so that split: test is all that a tuned run changes
-            return {**values, "validation_fraction": None}
-        return {**values, "validation_fraction": 0.1 if given is None else given}
+        if given is None:
+            return {**values, "validation_fraction": 0.1 if values.get("split", "test") != "test" else None}
+        if values.get("split") == "test" and isinstance(given, float) and 0 < given < 1:
+            return {**values, "validation_fraction": None}  # so that split: test is all that a tuned run changes
+        return values
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistakes between the block's keys."""
+        yield from super().contradictions()
+        fraction = self.validation_fraction
+        if self.split == "test" and fraction is not None:
+            words = f"found {fraction:g} without evaluation.split, allowed: null; or set evaluation.split=validation"
+            yield Mistake(("validation_fraction",), words)
 
 
 class CheckpointConfig(Block):

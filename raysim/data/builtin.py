@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt, Le, MaxLen, doc
 
+from raysim.config.timing import MOST_CLIENTS
 from raysim.data.dataset import Dataset, Split, require_memory
 from raysim.system.errors import ConfigError
 
@@ -95,7 +96,7 @@ def synthetic(
     noise: Annotated[float, Gt(0), Le(1e6), doc("standard deviation of a sample around its class's mean")] = 1.0,
     seed: Annotated[int, Ge(0), doc("the seed of the data")] = 0,
     clients: Annotated[
-        int, Ge(0), doc("how many client ids its training samples have, drawn uniformly; 0 is none")
+        int, Ge(0), Le(MOST_CLIENTS), doc("how many client ids its training samples have, drawn uniformly; 0 is none")
     ] = 0,
 ) -> Dataset:
     """Gaussian classes of any `shape`, number and size, generated from `seed`: float32 features.

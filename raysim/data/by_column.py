@@ -83,7 +83,10 @@ def _starts(values: Array, spec: ByColumn) -> Ranks:
         wrong = [number for number, cut in enumerate(cuts) if not isinstance(cut, wanted)]
     if wrong:
         raise ConfigError(f"scenario.cuts.{wrong[0]}: found {show((spec.cuts or ())[wrong[0]])}, allowed: {allowed}")
-    starts: Ranks = np.searchsorted(values, np.array(cuts, dtype=None if kind != "U" else str), side="left")
+    ordered = np.array(cuts, dtype=None if kind != "U" else str)
+    if not bool((ordered[:-1] < ordered[1:]).all()):
+        raise ConfigError(f"scenario.cuts: found {show([*(spec.cuts or ())])}, allowed: ascending values")
+    starts: Ranks = np.searchsorted(values, ordered, side="left")
     return starts
 
 

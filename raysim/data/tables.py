@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from annotated_types import Ge, Gt, Lt, MaxLen, MinLen, doc
 
+from raysim.config.block import Allowed
 from raysim.config.error_text import show
 from raysim.data.columns import as_column
 from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_testing
@@ -65,7 +66,13 @@ def csv(
     ignore: IgnoreKey = (),
     standardize: StandardizeKey = "federation",
     missing: MissingKey = "refuse",
-    delimiter: Annotated[str, MinLen(1), MaxLen(1), doc("the character between two fields")] = ",",
+    delimiter: Annotated[
+        str,
+        MinLen(1),
+        MaxLen(1),
+        Allowed('one character, such as ";", or "\\t" in double quotes for a tab'),
+        doc("the character between two fields"),
+    ] = ",",
     test_fraction: FractionKey = 0.2,
     seed: SeedKey = 0,
 ) -> Dataset:

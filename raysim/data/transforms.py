@@ -54,6 +54,8 @@ def check_augmentation(augment: Sequence[str], custom: Sequence[CustomAugmentati
         WrongResult: see `apply_custom`.
     """
     built_in, shape = [name for name in augment if name in AUGMENTATIONS], split.x.shape[1:]
+    if len(built_in) > len({*built_in}):
+        raise ConfigError(f"dataset.augment: found {show([*augment])}, allowed: crop and flip once each")
     if built_in and (len(shape) != 3 or split.x.dtype == np.int64):
         what = "are ids of" if split.x.dtype == np.int64 else "have"
         raise ConfigError(

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
+import torch
+
 from raysim.algorithms.parts import local_parameters
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
 from raysim.api.setting import Setting
@@ -108,6 +110,9 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     tell_task(model.module, None, config.scenario.tasks)
     match_names([*model.layout], [*config.training.lr_scales], "training.lr_scales")
     check_vectorised(config, model)
+    if config.training.precision == "bf16" and model.dtype == torch.float64:
+        words = f"found bf16, allowed with model.name={config.model.name}, which computes in float64: full"
+        raise ConfigError(f"training.precision: {words}")
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     for name, method in methods.items():

@@ -69,6 +69,8 @@ class Unchecked:
         except OutOfRange as error:
             first = next((index for index, number in enumerate(largest) if not math.isfinite(number)), -1)
             advice = "a smaller training.optimizer.lr or training.clip_norm may help"
+            if math.isfinite(largest[first]):  # the variance of raw numbers, for example
+                advice += "; or smaller inputs, as by dataset.normalize=standard"
             raise Diverged(f"{self.names[first]}: found {error}; {advice}") from None
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 class BatchStatistics(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from raysim.models.batch_statistics import BATCH_NORMS
+from raysim.models.batch_statistics import BATCH_NORMS, INSTANCE_NORMS
 from raysim.models.freezing import FROZEN_NORMS
 from raysim.models.task_heads import TaskAware, TaskHeads
 from raysim.system.errors import ConfigError
@@ -145,6 +145,7 @@ def _varies(module: nn.Module) -> bool:
     chances = [getattr(module, name, 0.0) for name in ("p", "dropout")]
     draws = any(isinstance(chance, int | float) and chance > 0 for chance in chances) or isinstance(module, nn.RReLU)
     follows = isinstance(module, BATCH_NORMS) and not isinstance(module, FROZEN_NORMS)
+    follows = follows or bool(getattr(module, "track_running_stats", False) and isinstance(module, INSTANCE_NORMS))
     return draws or follows or isinstance(module, TaskAware | TaskHeads)
 
 

@@ -130,3 +130,26 @@ def test_a_copy_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "dataset={name: csv, path: x.csv, target: y, delimiter: ab}",
+            'dataset.delimiter: found \'ab\', allowed: one character, such as ";", or "\\t" in double quotes for a tab',
+        ),
+        (
+            "dataset={name: synthetic, clients: 1000001}",
+            "dataset.clients: found 1000001, allowed: a whole number >= 0 and <= 1000000",
+        ),
+        (
+            "model={name: vit, prompts: {kind: lp}}",
+            "model.prompts.kind: found 'lp', allowed: l2p, dual or coda; did you mean 'l2p'?",
+        ),
+    ],
+)
+def test_a_wrong_value_of_a_component_is_named_with_what_is_allowed(override: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load("quickstart", [override])
+    assert str(refused.value) == f"{override}: {words}"

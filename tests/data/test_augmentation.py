@@ -75,6 +75,11 @@ def test_augmentation_needs_images(features):
         check_augmentation(["flip"], [], features.train)
 
 
+def test_a_crop_of_a_crop_is_refused(colours):
+    with pytest.raises(ConfigError, match=r"found \['crop', 'crop'\], allowed: crop and flip once each"):
+        check_augmentation(["crop", "crop"], [], colours.train)
+
+
 def test_each_is_a_component_of_its_own_too(colours):
     """By number: 31 = 3 * 9 + 4 moves the rows by 3 - 4 and the columns by 4 - 4; odd numbers flip."""
     images = torch.from_numpy(colours.train.x[:2])

@@ -79,6 +79,15 @@ def test_cuts_are_where_tasks_begin() -> None:
     assert rows(tasks_of(["x", "k", "b"], ["k", "x"], tasks=2, cuts=("l",))) == [[2, 1], [0]]
 
 
+def test_cuts_ascend_in_time_not_as_texts() -> None:
+    """As texts, 20240109 comes after 2024-01-20. 22:00 five hours west of Greenwich is 03:00 there, on the next day."""
+    days = np.array(["2024-01-08", "2024-01-15", "2024-01-25"], "datetime64[us]")
+    assert rows(tasks_of(days, days, tasks=3, cuts=("20240109", "2024-01-20"))) == [[0], [1], [2]]
+    cuts = ("2024-01-10T22:00-05:00", "2024-01-11T00:00+00:00")
+    with pytest.raises(ConfigError, match=r"scenario\.cuts: found .*, allowed: ascending values"):
+        tasks_of(days, days, tasks=3, cuts=cuts)
+
+
 def test_per_client_each_id_is_divided_by_itself() -> None:
     """Client 5 has 1 2 3 4, in halves; client 9 has 10 30 20, whose first part has two; client 2 has one sample.
 
@@ -129,8 +138,8 @@ CONFIG: dict[str, Any] = {
         ({"scenario.column": "inc"}, "scenario.column: found 'inc', allowed: ['ink']; did you mean 'ink'?"),
         ({"dataset": "friedman", "objective": "regression"}, "allowed: none, as this dataset has no columns"),
         ({"scenario.cuts": [0.1]}, "found 1 values, allowed: 3, one less than scenario.tasks (4)"),
-        ({"scenario.cuts": [0.1, 0.3, 0.2]}, "allowed: all numbers or all texts, ascending"),
-        ({"scenario.cuts": [0.1, "b", 0.2]}, "allowed: all numbers or all texts, ascending"),
+        ({"scenario.cuts": [0.1, 0.3, 0.2]}, "scenario.cuts: found [0.1, 0.3, 0.2], allowed: ascending values"),
+        ({"scenario.cuts": [0.1, "b", 0.2]}, "allowed: all numbers or all texts"),
         (
             {"scenario.cuts": [0.1, 0.2, 0.3], "scenario.per": "client"},
             "found [0.1, 0.2, 0.3], allowed: null with scenario.per=client",

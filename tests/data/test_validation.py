@@ -122,6 +122,23 @@ def test_the_fraction_is_a_tenth_and_belongs_to_validation_alone():
     assert load(VALUES).evaluation.validation_fraction is None
 
 
+@pytest.mark.parametrize(
+    ("evaluation", "words"),
+    [
+        (
+            {"validation_fraction": 0.2},
+            "found 0.2 without evaluation.split, allowed: null; or set evaluation.split=val",
+        ),
+        ({"split": "test", "validation_fraction": 5}, "found 5, allowed: a number > 0 and < 1 or null"),
+        ({"split": "test", "validation_fraction": "x"}, "found 'x', allowed: a number > 0 and < 1 or null"),
+    ],
+)
+def test_a_fraction_that_holds_nothing_out_is_refused(evaluation, words):
+    with pytest.raises(ConfigError) as refused:
+        load({**VALUES, "evaluation": evaluation})
+    assert words in str(refused.value)
+
+
 def of_ones_own(client, start):
     """Never called."""
 

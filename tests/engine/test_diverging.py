@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from torch import nn
 
 import raysim
 from raysim.api import ClientHalf, Delta, Method, ServerHalf, Term
@@ -67,6 +68,26 @@ def test_nor_are_buffers(tiny, simulate):
         Diverged, match=r"in round 1 \(Overflow\): found inf in the buffers of its new model, first in the delta from O"
     ):
         simulate(config)
+
+
+def unscaled(shape, classes):
+    """A BatchNorm as the first layer, on inputs of about 1e6, whose variance is about 1e12."""
+    return nn.Sequential(Raw(), nn.BatchNorm1d(shape[0]), nn.Linear(shape[0], classes))
+
+
+class Raw(nn.Module):
+    """Inputs times a million."""
+
+    def forward(self, x):
+        return x * 1e6
+
+
+def test_statistics_of_large_inputs_are_named_as_such(tiny, simulate):
+    words = (
+        r"update of its buffers.*: found \d.*, allowed: finite and at most .*; or smaller inputs, as by dataset\.norm"
+    )
+    with pytest.raises(Diverged, match=words):
+        simulate(tiny(model={"name": "test_diverging:unscaled"}))
 
 
 def test_a_server_optimizer_that_overflows_is_found(tiny, simulate):

@@ -12,7 +12,7 @@ from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
 from raysim.api.server import Server
-from raysim.engine.compatibility import check_methods
+from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.hook_checks import check_positions
 from raysim.engine.local_training import epochs
 from raysim.engine.orders import Order, RoundInfo
@@ -321,3 +321,14 @@ def test_the_phase_is_trained_at_its_learning_rate(host_of, tiny, quiet_torch):
     config = tiny(model={"name": "probes:softmax"}, training__batch_size=100)
     once, thrice = (phase(host_of(config), 0, lr=lr)[0] for lr in (0.1, 0.3))
     np.testing.assert_allclose(thrice, 3 * once, rtol=1e-12)
+
+
+def test_bf16_is_refused_for_a_model_of_float64(tiny):
+    """Autocast leaves float64 as it is, so the key would have no effect."""
+    config = tiny(model={"name": "probes:softmax"}, training__precision="bf16")
+    federation = build_federation(config)
+    model = check_model(config, federation.shape, federation.classes)
+    with pytest.raises(
+        ConfigError, match=r"precision: found bf16, allowed with model\.name=probes:softmax, which .*: full"
+    ):
+        check_fit(config, model, federation.classes)

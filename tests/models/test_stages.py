@@ -101,6 +101,21 @@ def test_it_begins_before_what_is_not_constant():
     assert torch.equal(late.eval()(late.before(x)), plain.eval()(x))
 
 
+class Instances(nn.InstanceNorm1d):
+    """InstanceNorm of features [n, 5] as one channel."""
+
+    def forward(self, x):
+        return super().forward(x[:, None])[:, 0]
+
+
+@pytest.mark.parametrize(("follows", "begin"), [(True, 2), (False, 3)])
+def test_an_instance_norm_with_running_statistics_is_not_constant(follows, begin):
+    """It uses the sample's statistics in training and running ones in tests. Without these it is always the same."""
+    layer = Instances(1, track_running_stats=follows)
+    network = nn.Sequential(nn.Linear(4, 5).requires_grad_(False), nn.ReLU(), layer, nn.Linear(5, 3))
+    assert begin_late(network, torch.randn(2, 4), "network").begin == begin
+
+
 @pytest.mark.parametrize("layer", [nn.Dropout(1), nn.RReLU(), StochasticDepth(0.2, "row"), nn.AlphaDropout(0.1)])
 def test_layers_that_draw_are_not_constant(layer):
     network = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), layer, nn.Linear(5, 3))
