@@ -31,6 +31,7 @@ UNREACHABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)  # pa
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 0 done, 1 the run failed, 2 wrong input, 130 interrupted."""
     given = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported; its last bits depend on threads
     try:
         return _command(given)
     except HelpShown:

@@ -167,6 +167,7 @@ def _has_token() -> bool:
 
 WORKER_VARIABLES = {
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+    "OPENBLAS_NUM_THREADS": "1",  # NumPy's linear algebra, whose last bits depend on its threads
     # The last two are glibc's, and make it keep freed memory. Otherwise some processes return a step's activations to
     # the kernel after every step. Getting them back took up to a fifth of a host's time (MNIST CNN, batches of 32).
     "MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),

@@ -86,8 +86,8 @@ class ForkServer:
         path.unlink(missing_ok=True)
         root = Path(__file__).parents[2]  # where raysim is imported from
         paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-        # OpenBLAS starts threads when NumPy is imported, and a process with threads cannot be forked.
-        environment = {**os.environ, **compat.WORKER_VARIABLES, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
+        # They keep OpenBLAS to one thread, without which a process that has imported NumPy could not be forked.
+        environment = {**os.environ, **compat.WORKER_VARIABLES, "PYTHONPATH": paths}
         lock = [] if self._lock is None else [self._lock]
         with socket.socket(socket.AF_UNIX) as listener, open(self._folder / LOG, "ab") as log:
             listener.bind(str(path))

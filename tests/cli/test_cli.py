@@ -503,3 +503,16 @@ def test_what_is_my_own_comes_from_the_working_directory(where: str) -> None:
     assert torch.load("out/model.pt", weights_only=True)["weight"].shape == (4, 4)
     accuracy = result.evaluation["class_il"]["accuracy"]
     assert accuracy[0] == accuracy[1]  # nobody moved
+
+
+def test_numpy_has_one_thread() -> None:
+    """OpenBLAS starts its threads when NumPy is imported, one for each CPU."""
+    code = """
+from raysim.cli import main
+main(["configs"])
+import numpy, psutil
+print(psutil.Process().num_threads())
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert ended.stdout.splitlines()[-1] == "1"
