@@ -4,6 +4,7 @@ What a process takes is measured: this one has imported what an actor imports. W
 measured once with Linux's PSS (see footprint.py), which counts what processes share once.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,7 +49,9 @@ PROCESS_BYTES = _PRIVATE + 40 * MIB  # an actor's private memory, with Ray's imp
 # The same of a forked process (see raysim.actors.fork_server) that has trained. The fork server shares half of its own.
 FORKED_BYTES = 36 * MIB
 SERVER_BYTES = PROCESS_BYTES // 2
-TORCHVISION_BYTES = 155 * MIB  # in each process that builds a network of torchvision's, which imports torch's compiler
+# In each process, for torch's compiler. Networks of torchvision's import it, and so does torch.func.grad, with which
+# methods take gradients by sample. The trials before an estimate import it here, too.
+COMPILER, COMPILER_BYTES = "torch._dynamo", 155 * MIB
 SHARED_BYTES = _SHARED + 350 * MIB  # what there is once: the pages of libraries, and Ray's own processes
 KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps
 # Vectors of the model's length; an exact sum (int64) counts as two. A host takes at work, beside what its optimizer
@@ -188,8 +191,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     count = min(clients_together(config, methods), config.clients.count)
     together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * training) if count > 1 else 0
-    of_torchvision = any(type(part).__module__.startswith("torchvision.") for part in model.module.modules())
-    imported = TORCHVISION_BYTES * of_torchvision
+    imported = COMPILER_BYTES * (COMPILER in sys.modules)
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(
         processes_alone(config),

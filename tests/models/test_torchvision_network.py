@@ -16,8 +16,6 @@ from torch import Tensor, nn
 import raysim
 from raysim.algorithms.parts.sample_gradients import squared_norms
 from raysim.config import load
-from raysim.estimate.memory import estimate_memory
-from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError
@@ -271,19 +269,6 @@ def test_a_run_begins_with_the_files_weights_and_ends_in_a_file_of_torchvisions(
     assert again == result.evaluation["class_il"]["accuracy"][-1][0]
     with pytest.raises(ConfigError, match=r"does not fit the model: of another shape: fc.weight \[4, 1024\] for \[6, "):
         raysim.evaluate(tmp_path / "run", {"dataset.classes": 6})
-
-
-def test_its_import_is_in_the_estimate_of_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """155 MiB in the coordinator and in a host; nothing with a model of raysim's."""
-    for name, taken in (("torchvision", 155 * 2**20), ("mlp", 0)):
-        config = configured() if name == "torchvision" else load(configured(), {"model": {"name": name}})
-        federation = build_federation(config)
-        model = check_model(config, federation.shape, federation.classes)
-        needs = []
-        for nbytes in (155 * 2**20, 0):
-            monkeypatch.setattr("raysim.estimate.memory.TORCHVISION_BYTES", nbytes)
-            needs.append(estimate_memory(config, federation, model))
-        assert (needs[0].host - needs[1].host, needs[0].coordinator - needs[1].coordinator) == (taken, taken)
 
 
 def test_gradients_by_sample_go_through_the_preparation() -> None:
