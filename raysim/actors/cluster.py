@@ -22,6 +22,7 @@ from raysim.actors.session import Session, open_session
 from raysim.config import Config
 from raysim.config.lookup import names_for_actors
 from raysim.config.schema import RAYS_OWN
+from raysim.estimate.memory import COMPILER, shares_compiler
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity, job_memory
 from raysim.system.custom_code import find_custom_code, refuse_main
@@ -67,7 +68,8 @@ def cluster_of(
     address = configs[0].resources.address
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)
-        return own_cluster(machine, dashboard, say, session, forked)
+        modules = [COMPILER] if COMPILER in sys.modules and all(map(shares_compiler, configs)) else []
+        return own_cluster(machine, dashboard, say, session, forked, modules)
     code = sorted({str(path) for config in configs for path in find_custom_code(names_for_actors(config))})
     return joined_cluster(address, code)
 
@@ -79,6 +81,7 @@ def own_cluster(
     say: Callable[[str], None] = lambda text: None,
     session: Session | None = None,
     forked: bool = CAN_FORK,
+    modules: Sequence[str] = (),
 ) -> Iterator[Capacity]:
     """Start Ray on this machine's loopback interface. Stop it and delete its files at the end.
 
@@ -89,6 +92,7 @@ def own_cluster(
         dashboard: whether it has a dashboard.
         say: shows a line to the user.
         session: an open session; None opens one here, with a fork server if `forked`.
+        modules: what the fork server imports, in addition to what all actors need.
 
     Raises:
         ConfigError: a dashboard is requested but not installed, or there is no place for Ray's files.
@@ -105,7 +109,7 @@ def own_cluster(
         try:
             delayed = interrupts.delay_interrupts(lambda: say("leaving as soon as Ray has started"))
             with delayed, interrupts.block_hangups():
-                _start(capacity, dashboard, used)
+                _start(capacity, dashboard, used, modules)
             yield capacity
         finally:
             with interrupts.delay_interrupts():
@@ -119,13 +123,13 @@ def own_cluster(
                 liveness.CURRENT = liveness.Cluster()
 
 
-def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
+def _start(capacity: Capacity, dashboard: bool, session: Session, modules: Sequence[str]) -> None:
     processes = _start_ray(capacity, dashboard, session.rays)
     if wrong := check_loopback(session.rays):
         raise RunError(f"Ray was stopped: other machines might reach it ({wrong}); allowed: {compat.LOOPBACK} alone")
     raylet = compat.raylet_of(processes)
     if session.forks is not None and raylet is not None:
-        session.forks.serve(raylet, ray.get_runtime_context().get_job_id())
+        session.forks.serve(raylet, ray.get_runtime_context().get_job_id(), modules)
     liveness.CURRENT = liveness.Cluster(processes, session.forks)
 
 

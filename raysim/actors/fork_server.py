@@ -4,10 +4,11 @@ Forked workers share the memory that they only read. An actor takes 36 MB instea
 
     python -P fork_server.py LISTENER [FOLDER] <PIPE
 
-LISTENER is the descriptor of a listening socket. The pipe carries Ray's environment variables for workers, as JSON. It
-is empty if the cluster did not start. The server imports Ray only after it has read the pipe, because Ray's C++ code
-reads the variables at its import. The server ends with its raylet. With a FOLDER, it serves one run on a joined
-cluster. It then also ends a few seconds after its last child, and deletes the folder. The last child ends with the run.
+LISTENER is the descriptor of a listening socket. The pipe carries Ray's environment variables for workers, and modules
+to import, as JSON. It is empty if the cluster did not start. The server imports Ray only after it has read the pipe,
+because Ray's C++ code reads the variables at its import. The server ends with its raylet. With a FOLDER, it serves one
+run on a joined cluster. It then also ends a few seconds after its last child, and deletes the folder. The last child
+ends with the run.
 
 This module does not import Ray at the top: the server starts before Ray does.
 """
@@ -24,7 +25,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -57,7 +58,7 @@ class ForkServer:
 
     def __init__(self, folder: Path, lock: int | None = None) -> None:
         self._folder, self._lock = folder, lock
-        self._environment = ""  # Ray's variables for workers, as JSON
+        self._message = ""  # Ray's variables for workers, and the modules to import, as JSON
         self._start()
 
     @property
@@ -65,17 +66,17 @@ class ForkServer:
         """The command that Ray uses in place of Python."""
         return python_command(self._folder)
 
-    def serve(self, raylet: int, job: str) -> None:
-        """Have the server fork workers for a job of the raylet with this process id."""
+    def serve(self, raylet: int, job: str, modules: Sequence[str] = ()) -> None:
+        """Have the server import these modules, and fork workers for a job of the raylet with this process id."""
         ids = {compat.RAYLET_VARIABLE: str(raylet), compat.JOB_VARIABLE: job}
-        self._environment = json.dumps(compat.rays_variables() | ids)
-        self._send_environment()
+        self._message = json.dumps([compat.rays_variables() | ids, [*modules]])
+        self._send()
 
     def keep(self) -> None:
         """Start the server again if it has ended."""
         if self._process.poll() is not None:
             self._start()
-            self._send_environment()
+            self._send()
 
     def end(self) -> None:
         """End the server. Workers that it has forked keep running."""
@@ -105,11 +106,11 @@ class ForkServer:
         if lock:
             self._process.wait()  # the started process ends at once; its child is the server
 
-    def _send_environment(self) -> None:
+    def _send(self) -> None:
         assert self._process.stdin is not None
         # A broken pipe means that the server has ended. Ray then spawns the workers.
         with suppress(BrokenPipeError), self._process.stdin as pipe:
-            pipe.write(self._environment.encode())
+            pipe.write(self._message.encode())
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
@@ -153,15 +154,16 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
     """
     for module in WITHOUT_RAY:
         import_module(module)
-    environment = sys.stdin.read()
+    message = sys.stdin.read()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    if not environment:
+    if not message:
         return
+    variables, modules = json.loads(message)
     for name in compat.rays_variables():  # inherited from the process that started this server
         del os.environ[name]
-    os.environ.update(json.loads(environment))
+    os.environ.update(variables)
     raylet = os.pidfd_open(int(os.environ[compat.RAYLET_VARIABLE]))
-    for module in WITH_RAY:
+    for module in (*WITH_RAY, *modules):
         import_module(module)
     gc.collect()
     gc.freeze()  # otherwise the collector would write to the memory that children share

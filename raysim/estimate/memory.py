@@ -89,6 +89,7 @@ class MemoryNeed:
         savings: returns the bytes that methods would keep less with another hyperparameter, all clients together, by
             KEY=VALUE.
         forked: how actors start.
+        imported: what each process has of torch's compiler. Forked ones share that of their server.
     """
 
     data: int = 0
@@ -102,26 +103,28 @@ class MemoryNeed:
     clients: Sequence[int] = ()
     savings: Callable[[], Mapping[str, int]] = dict
     forked: bool = False
+    imported: int = 0
 
     @property
     def process(self) -> int:
         """The bytes of an actor's process."""
-        return FORKED_BYTES if self.forked else PROCESS_BYTES
+        return FORKED_BYTES if self.forked else PROCESS_BYTES + self.imported
 
     @property
     def alone(self) -> int:
         """The bytes of a run that is all in one process."""
-        return PROCESS_BYTES + self.host + self.working + self._of_clients + self.data + self.mapped + self.coordinator
+        apart = self.data + self.mapped + self.coordinator
+        return PROCESS_BYTES + self.imported + self.host + self.working + self._of_clients + apart
 
     @property
     def driver(self) -> int:
         """The bytes that the driver's node takes more than another: the driver, its own data, the coordinator."""
-        return PROCESS_BYTES + self.frozen + self.process + self.data + self.coordinator
+        return PROCESS_BYTES + self.imported + self.frozen + self.process + self.data + self.coordinator
 
     @property
     def node(self) -> int:
         """The bytes that a node takes on which there is no host yet."""
-        return SHARED_BYTES + self.forked * SERVER_BYTES + self.data + self.mapped
+        return SHARED_BYTES + self.forked * (SERVER_BYTES + self.imported) + self.data + self.mapped
 
     def host_with(self, clients: Sequence[int]) -> int:
         """Return the bytes of one host with these clients, at work."""
@@ -159,6 +162,15 @@ def processes_alone(config: Config) -> MemoryNeed:
     return MemoryNeed(forked=config.resources.forks)
 
 
+def shares_compiler(config: Config) -> bool:
+    """Return whether forked processes get torch's compiler from their server: on a cluster of the run, without GPUs.
+
+    What its import does with a GPU could not be shared by processes.
+    """
+    resources = config.resources
+    return resources.address is None and not resources.gpus_per_actor and not resources.server_gpus
+
+
 def estimate_memory(config: Config, federation: Federation, model: FlatModel) -> MemoryNeed:
     """Estimate what a run takes; its model is not changed."""
     methods, size = make_methods(config), config.training.batch_size
@@ -191,10 +203,12 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     count = min(clients_together(config, methods), config.clients.count)
     together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * training) if count > 1 else 0
-    imported = COMPILER_BYTES * (COMPILER in sys.modules)
+    compiler = COMPILER_BYTES * (COMPILER in sys.modules)
+    imported = 0 if shares_compiler(config) else compiler
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(
         processes_alone(config),
+        imported=compiler - imported,
         data=data - features,
         mapped=in_file + features,
         frozen=frozen,

@@ -33,6 +33,7 @@ atexit.register(print, "taken down")
 print(json.dumps({
     "argv": sys.argv, "folder": os.getcwd(), "mine": os.environ.get("MINE"), "path": sys.path[:2], "name": __name__,
     "alone": os.getsid(0) == os.getpid(), "torch": "torch" in sys.modules, "ray": "ray" in sys.modules,
+    "wave": "wave" in sys.modules,
     "parent": os.getppid(), "stdin": sys.stdin.read(), "threads": len(os.listdir("/proc/self/task")),
 }), flush=True)
 print("a line of its own", file=sys.stderr)
@@ -48,7 +49,7 @@ class Cluster:
         self.folder = folder
         self.raylet = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         self.server = ForkServer(folder)
-        self.server.serve(self.raylet.pid, "01000000")
+        self.server.serve(self.raylet.pid, "01000000", ["wave"])
 
     def ask(self, script: str, *arguments: str) -> subprocess.Popen[str]:
         """Do as Ray does for a worker that executes a script."""
@@ -107,8 +108,9 @@ def test_a_child_is_as_if_python_had_been_started_with_the_command(cluster: Clus
     assert expected["mine"] == "ü\udcff"
     for name in ("argv", "folder", "mine", "path", "name", "stdin", "threads"):
         assert told[name] == expected[name], name
-    assert (told["alone"], told["torch"], told["ray"]) == (True, True, True)
-    assert (expected["alone"], expected["torch"], expected["ray"]) == (False, False, False)
+    imported = ("torch", "ray", "wave")  # wave is the module that this server has been told to import
+    assert [told[name] for name in ("alone", *imported)] == [True] * 4
+    assert [expected[name] for name in ("alone", *imported)] == [False] * 4
     assert psutil.Process(told["parent"]).cmdline()[-2].endswith("fork_server.py")
 
 

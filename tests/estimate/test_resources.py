@@ -190,6 +190,9 @@ def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(
     assert holds.alone == PROCESS_BYTES + GIB + 7 + 1000 + 100 + 10
     forked = placed(4, need=replace(holds, forked=True))  # the fork server is one process more
     assert found.memory_bytes - forked.memory_bytes == 5 * (PROCESS_BYTES - FORKED_BYTES) - SERVER_BYTES
+    compiler = replace(holds, imported=3)  # in the driver, the coordinator and 4 hosts, or the driver and the server
+    assert placed(4, need=compiler).memory_bytes == found.memory_bytes + 6 * 3
+    assert placed(4, need=replace(compiler, forked=True)).memory_bytes == forked.memory_bytes + 2 * 3
     exact = Capacity(8, 0, memory=int(found.memory_bytes / 0.8) + 1)
     assert placed(4, exact, holds).memory_bytes == found.memory_bytes
     with pytest.raises(ConfigError, match="80%"):
