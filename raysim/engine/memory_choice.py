@@ -52,6 +52,13 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
             f"memory.policy: importance needs a method that rates samples; otherwise the memory of {', '.join(uses)} "
             "stays empty; add the method re_fed, or use another policy"
         )
+    with_logits = [name for name, use in uses.items() if use.logits]
+    if chosen["policy"] == "importance" and with_logits:
+        rating = ", ".join(name for name, use in uses.items() if use.policies[0] == "importance")
+        raise ConfigError(
+            f"methods: found {', '.join(with_logits)} with {rating}, whose memory policy importance stores no logits, "
+            "allowed: one without the other"
+        )
     if chosen["fill"] == "boundary" and config.scenario.windows is not None:
         raise ConfigError(f"methods: {', '.join(uses)} fill their memory {TASK_ENDS}")
     for name, use in uses.items():

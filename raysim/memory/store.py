@@ -13,6 +13,7 @@ from torch import Tensor
 from raysim.memory.making import POLICIES, check_slots, make_policy
 from raysim.memory.policies import Ints, Policy
 from raysim.system.device import to_device
+from raysim.system.errors import WrongResult
 from raysim.system.state import Stateful
 
 
@@ -106,7 +107,17 @@ class Memory(Stateful):
             )
 
     def replace(self, positions: Tensor) -> None:
-        """Replace the contents by these samples (int64 positions), as in Re-Fed."""
+        """Replace the contents by these samples (int64 positions), as in Re-Fed.
+
+        Raises:
+            WrongResult: the memory's policy stores samples itself, and would overwrite these.
+        """
+        if self.kind.policy != "importance":
+            raise WrongResult(
+                f"client.memory.replace: found the memory policy {self.kind.policy}, which stores samples itself and "
+                "would overwrite these, allowed: importance; "
+                'declare memory = MemoryUse(policies=("importance",)) in the method'
+            )
         self.parts = {}
         self._part(0).positions = positions
 

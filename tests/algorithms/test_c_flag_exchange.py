@@ -88,7 +88,7 @@ def test_only_the_clients_with_a_memory_count_for_f(c_flag_config, host_of, quie
     order = Order("c_flag.gradients", (0, 1, 2), None, {0: 0.5, 1: 0.3, 2: 0.2}, 3, RoundInfo(3, 1, BETA))
     for client in host.clients.values():
         client.receive_data(1)
-    host.clients[0].memory.replace(torch.zeros(0, dtype=torch.int64))
+    host.clients[0].memory.parts.clear()
     reply = host.perform(order).of("c_flag", CFlag.replies, torch.float64)
     w = host.model.parameters.numpy()
     f = [gradient(w, *samples(host.federation, k, 0)) for k in (1, 2)]

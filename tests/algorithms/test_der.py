@@ -1,15 +1,23 @@
 """DER and DER++ (Buzzega et al., NeurIPS 2020, arXiv 2004.07211): both terms against closed forms, in float64."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
 from replay_oracle import LIVELY, LR, SOFTMAX, gradient, recorded, stream_of
 from softmax_oracle import Softmax
 
+from raysim.algorithms.der import Der
+from raysim.algorithms.er import Er
 from raysim.algorithms.parts import replay
+from raysim.api import MemoryUse, Method
 from raysim.engine.compatibility import check_methods
 from raysim.engine.local_training import Step
+from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import RoundInfo
+from raysim.memory import MemoryKind
 from raysim.system.errors import ConfigError
 
 
@@ -146,3 +154,18 @@ def test_a_memory_that_is_filled_at_boundaries_is_refused(tiny):
 def test_the_wire_is_fedavgs(tiny, simulate):
     plain, ours = simulate(tiny()), simulate(tiny(methods={"der": {"beta": 0.5}}))
     assert [(r.bytes_up, r.bytes_down) for r in ours.rounds] == [(r.bytes_up, r.bytes_down) for r in plain.rounds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates(Method):
+    """A method that chooses the memory's samples itself."""
+
+    memory: ClassVar = MemoryUse(policies=("importance",))
+
+
+def test_a_memory_that_stores_no_logits_is_refused(tiny):
+    """The samples that a method puts into a memory have no logits, so the distance to them would be 0 or to zeros."""
+    said = r"^methods: found der with rates, whose memory policy importance stores no logits, allowed: one without the "
+    with pytest.raises(ConfigError, match=said):
+        choose_memory(tiny(methods={"der": {}}), {"der": Der(), "rates": Rates()})
+    assert choose_memory(tiny(methods={"er": {}}), {"er": Er(), "rates": Rates()}) == MemoryKind("importance")

@@ -7,6 +7,7 @@ import torch
 
 from raysim.memory import POLICIES, Memory, MemoryKind
 from raysim.memory.making import make_policy
+from raysim.system.errors import WrongResult
 
 
 def filled(policy: str, labels: list[int], capacity: int, seed: int = 0, batch: int = 5) -> Memory:
@@ -131,6 +132,21 @@ def test_importance_holds_only_what_it_is_told() -> None:
     assert len(memory) == 0
     memory.replace(torch.tensor([3, 8]))
     assert held(memory) == [3, 8]
+
+
+def test_only_importance_lets_a_method_replace_its_contents() -> None:
+    """Every other policy begins anew after `replace` and stores into slot 0 first, so it would overwrite 3 and 8."""
+    memory = filled("importance", [0] * 10, 4)
+    memory.replace(torch.tensor([3, 8]))
+    memory.offer(torch.arange(10, 20), np.zeros(10, np.int64), np.zeros(10, np.int64), np.random.default_rng(0))
+    assert held(memory) == [3, 8]
+    for policy in set(POLICIES) - {"importance"}:
+        memory = filled(policy, [0] * 10, 4)
+        before = held(memory)
+        said = f"^client.memory.replace: found the memory policy {policy}, .* allowed: importance; declare memory = "
+        with pytest.raises(WrongResult, match=said):
+            memory.replace(torch.tensor([3, 8]))
+        assert held(memory) == before
 
 
 def test_each_task_has_slots_of_its_own() -> None:
