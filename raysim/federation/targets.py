@@ -10,10 +10,12 @@ from raysim.config import Config
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
 from raysim.objectives import Metric, Objective
+from raysim.objectives.classification import Classification
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
 
 TRIED = 2  # targets
+COUNTED = ("predict", "measure", "value")  # what counting right answers by class takes the place of
 ADVICE = "; save y.astype(int), y.argmax(1) of one-hot rows, or y[:, 0] of one column; or set another objective"
 
 
@@ -21,7 +23,7 @@ def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task] = ())
     """Return the run's objective. Before there are tasks, only the training samples are checked.
 
     Raises:
-        ConfigError: the dataset's targets do not suit it.
+        ConfigError: the dataset's targets do not suit it, or a custom metric would not be used.
         RunError: a custom objective failed, or returned an invalid result.
     """
     name = config.objective.named
@@ -44,11 +46,28 @@ def _targets_by_split(dataset: Dataset, tasks: Sequence[Task]) -> Iterator[tuple
         yield f"the test samples of task {task.name}", test if len(task.test) == len(test) else test[task.test]
 
 
+def _refuse_unused(objective: Objective) -> None:
+    """Refuse another metric if right answers are counted, as evaluations would not use it. Raises ConfigError."""
+    if not objective.counts:
+        return
+    own, counted = type(objective), Classification
+    unused = [name for name in COUNTED if getattr(own, name) is not getattr(counted, name)]
+    if objective.metric != counted.metric:
+        unused.append("metric")
+    if unused:
+        raise ConfigError(
+            f"objective: found {place_of(own)} with its own {', '.join(unused)} and counts = True, which counts the "
+            f"samples whose largest output is the label's, allowed: {', '.join(COUNTED)} and metric of Classification; "
+            "set counts = False, or subclass raysim.objectives.Objective"
+        )
+
+
 def _try(objective: Objective, dataset: Dataset) -> None:
     """Compute the loss and the metric of zero outputs."""
     if not isinstance(getattr(objective, "metric", None), Metric):
         allowed = "allowed: one, metric = raysim.objectives.Metric(name, ...)"
         raise WrongResult(f"objective: {place_of(type(objective))} has no metric, {allowed}")
+    _refuse_unused(objective)
     targets = torch.from_numpy(np.array(dataset.train.y[:TRIED]))
     size = objective.outputs(dataset.train.y, dataset.classes)
     shape = objective.output_shape(dataset.shape, size)

@@ -159,6 +159,11 @@ UNFIT: list[tuple[Mapping[str, object], str]] = [
         r"InDouble .*loss returned torch.float64 \[\], allowed: .* of torch.float32",
     ),
     ({"objective": "token_data:InAll"}, r"InAll .*measure returned torch.float32 \[1\], allowed: .*\[2, m\]"),
+    (
+        {"dataset": "digits", "objective": "token_data:ErrorRate"},
+        r"found ErrorRate \(.*token_data.py:\d+\) with its own measure, metric and counts = True, .*; set counts",
+    ),
+    ({"dataset": "digits", "objective": "token_data:Worst"}, r"Worst .* with its own predict, value and counts = True"),
 ]
 
 
@@ -166,6 +171,16 @@ UNFIT: list[tuple[Mapping[str, object], str]] = [
 def test_targets_and_own_objectives_are_checked_before_a_run(overrides: Mapping[str, object], words: str) -> None:
     with pytest.raises((ConfigError, RunError), match=words):
         build_federation(load(BASE, overrides))
+
+
+def test_an_own_metric_of_labels_is_used_if_right_answers_are_not_counted(simulate: Callable[..., Any]) -> None:
+    """The same model answers the same: the share of wrong answers is 1 minus that of the right ones."""
+    digits = {**BASE, "dataset": {"name": "digits", "train_samples": 36}}
+    right, wrong = (
+        simulate(load(digits, {"objective": name})).rounds[-1].evaluation["domain_il"]
+        for name in ("classification", "token_data:OwnErrorRate")
+    )
+    assert wrong == pytest.approx([1 - share for share in right], rel=1e-12)
 
 
 def test_an_own_loss_that_is_not_finite_is_named(simulate: Callable[..., Any]) -> None:

@@ -1,5 +1,7 @@
 """A little text without words: ids that follow one another, a model of them, and objectives that break their rules."""
 
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from raysim.data.dataset import Dataset, Split
+from raysim.objectives import Metric
+from raysim.objectives.classification import Classification
 from raysim.objectives.regression import Regression
 
 IDS, LENGTH = 5, 4
@@ -67,6 +71,31 @@ class Infinite(Regression):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return super().loss(outputs, targets) + outputs.detach().abs().sum() * torch.inf
+
+
+class ErrorRate(Classification):
+    """Its metric would not be used, as the accuracy is counted."""
+
+    metric = Metric("error rate", "%", higher_is_better=False, range=(0.0, 1.0))
+
+    def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions != targets).double()[:, None]
+
+
+class OwnErrorRate(ErrorRate):
+    """Its metric is used."""
+
+    counts = False
+
+
+class Worst(Classification):
+    """Its prediction would not be used, nor its value."""
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        return outputs.argmin(-1)
+
+    def value(self, sums: Sequence[Fraction], samples: int) -> Fraction:
+        return sums[0] / samples / 2
 
 
 class Lacking(Regression):
