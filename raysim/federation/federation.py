@@ -264,7 +264,13 @@ def _tasks(config: Config, dataset: Dataset) -> list[Task]:
     spec = config.scenario
     draws = seeding.generator(config.seed, "tasks")
     if isinstance(spec, OwnScenario):
-        return make_custom_tasks(spec, dataset, draws)
+        tasks = make_custom_tasks(spec, dataset, draws)
+        changed = [task.name for task in tasks if task.pixels is not None]
+        if changed and spec.stream is not None:
+            found = f"found '{spec.kind}', which changes the pixels of the task {changed[0]}"
+            allowed = "pixels=None with a custom stream, whose samples they would not change"
+            raise ConfigError(f"scenario.kind: {found}, allowed: tasks with {allowed}")
+        return tasks
     if isinstance(spec, ClassIncremental):
         return classes(dataset, spec, draws)
     if isinstance(spec, ByColumn):

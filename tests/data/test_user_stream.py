@@ -6,6 +6,8 @@ import torch
 
 from raysim.data.custom_stream import CustomStream
 from raysim.data.dataset import Dataset, Split
+from raysim.data.scenario import Task
+from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError, RunError
 
 LIKE = Dataset(*(Split(np.zeros((3, 6), np.float32), np.array([0, 1, 2])) for _ in range(2)), classes=4)
@@ -164,3 +166,25 @@ def test_a_stream_that_is_not_there_is_refused_at_once(tiny, stream, words):
     scenario = {"kind": "domain_incremental", "tasks": 1}
     with pytest.raises(ConfigError, match=words):
         tiny(scenario=scenario | {"boundaries": {"asynchronous": {"window": 4, **stream}}})
+
+
+def turned(dataset, tasks, generator, *, pixels: bool = True):
+    """A custom scenario: the second task shows the test samples with their features in the opposite order."""
+    rows, opposite = np.arange(len(dataset.test)), np.arange(int(np.prod(dataset.shape)))[::-1].copy()
+    maps = [None, opposite if pixels else None]
+    classes, train = tuple(range(dataset.classes)), np.arange(len(dataset.train))
+    return [Task(name, classes, which, train, rows) for name, which in zip(("as is", "turned"), maps, strict=True)]
+
+
+def test_a_scenario_that_would_change_the_tests_alone_is_refused(tiny):
+    """A stream's samples come as they are, so a map of pixels would change only what the model is tested on."""
+    windows = {"window": 8, "windows": 3, "rounds_per_window": 2, "stream": "test_user_stream:endless"}
+    own = {"kind": "test_user_stream:turned", "tasks": 2, "boundaries": {"asynchronous": windows}}
+    said = (
+        r"^scenario\.kind: found 'test_user_stream:turned', which changes the pixels of the task turned, allowed: "
+        r"tasks with pixels=None with a custom stream, whose samples they would not change$"
+    )
+    with pytest.raises(ConfigError, match=said):
+        build_federation(tiny(scenario=own, training__rounds_per_task=None))
+    config = tiny(scenario=own | {"pixels": False}, training__rounds_per_task=None)
+    assert [task.name for task in build_federation(config).tasks] == ["as is", "turned"]
