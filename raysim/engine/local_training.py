@@ -226,6 +226,8 @@ class LocalLoop:
     def end(self) -> None:
         """Check the losses, and store the optimizer if it is kept. Raises WrongResult: see refuse_infinite."""
         if self.infinite is not None and bool(self.infinite):
-            refuse_infinite(self.client.shared.objective)
+            shared, excluded = self.client.shared, self.client.kept_out
+            masks = excluded is not None and bool(excluded.any())
+            refuse_infinite(shared.objective, shared.training.logits if masks else None)
         if self.keeps_optimizer:
             self.client.optimizer = dict(vars(self.optimizer))

@@ -91,9 +91,17 @@ def check_loss(objective: Objective, loss: object, outputs: Tensor) -> Tensor:
     return loss
 
 
-def refuse_infinite(objective: Objective) -> None:
-    """Raise WrongResult for a loss that is not finite although the model's outputs are."""
+def refuse_infinite(objective: Objective, excluded: str | None) -> None:
+    """Raise WrongResult for a loss that is not finite although the model's outputs are.
+
+    `excluded` is the value of training.logits if it excludes classes, and their logits are -inf.
+    """
     who, allowed = place_of(type(objective)), "allowed: finite losses of finite outputs"
+    if excluded is not None:
+        allowed = (
+            f"allowed: a finite loss, also with training.logits={excluded}, which gives excluded classes the logit "
+            "-inf; set training.logits=all, or leave these classes out in loss"
+        )
     raise WrongResult(f"objective: {who}.loss returned what is not finite, {allowed}")
 
 

@@ -184,9 +184,28 @@ def test_an_own_metric_of_labels_is_used_if_right_answers_are_not_counted(simula
 
 
 def test_an_own_loss_that_is_not_finite_is_named(simulate: Callable[..., Any]) -> None:
-    words = r"Infinite \(.*\).loss returned what is not finite, allowed: finite losses of .*; client \d, round 1"
+    words = r"Infinite \(.*\).loss returned what is not finite, allowed: finite losses of finite outputs; client"
     with pytest.raises(RunError, match=words):
         simulate(config_of("regression", objective="token_data:Infinite"))
+
+
+@pytest.mark.parametrize("logits", ["seen", "task"])
+def test_a_loss_that_is_infinite_for_excluded_classes_says_so(logits: str, simulate: Callable[..., Any]) -> None:
+    """0.1 / 10 of a label is at classes of the second task, whose log-softmax is -inf: the loss is infinite at once."""
+    classes = {
+        "dataset": {"name": "digits", "train_samples": 60},
+        "scenario": {"kind": "class_incremental", "tasks": 2},
+    }
+    config = load({**BASE, **classes, "objective": "token_data:Smoothed"}, {"training.logits": logits})
+    words = (
+        rf"Smoothed \(.*\).loss returned what is not finite, allowed: a finite loss, also with training.logits="
+        rf"{logits}, which gives excluded classes the logit -inf; set training.logits=all, or leave these classes out"
+    )
+    with pytest.raises(RunError, match=words):
+        simulate(config)
+    for other in ({"objective": "token_data:SmoothedAmongKept"}, {"training.logits": "all"}):
+        rounds = simulate(load(config, other)).rounds
+        assert len(rounds) == 4
 
 
 def test_a_model_whose_output_has_not_the_objectives_shape_is_refused(simulate: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from raysim.data.dataset import Dataset, Split
 from raysim.objectives import Metric
@@ -96,6 +97,21 @@ class Worst(Classification):
 
     def value(self, sums: Sequence[Fraction], samples: int) -> Fraction:
         return sums[0] / samples / 2
+
+
+class Smoothed(Classification):
+    """Smoothed labels share a part among all classes, also among those with the logit -inf."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+
+class SmoothedAmongKept(Smoothed):
+    """The excluded classes are left out, as their labels do not occur."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        kept = outputs[0].isfinite().nonzero()[:, 0]
+        return super().loss(outputs[:, kept], torch.searchsorted(kept, targets))
 
 
 class Lacking(Regression):
