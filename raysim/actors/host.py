@@ -19,7 +19,7 @@ from raysim.engine.memory_counts import count_remembered
 from raysim.engine.orders import Reply
 from raysim.federation.federation import Federation
 from raysim.system.device import choose_device, describe_machine, set_torch
-from raysim.system.errors import convert_to_run_error
+from raysim.system.errors import ConfigError, RunError, convert_to_run_error, locate_errors
 from raysim.system.footprint import Peak, own_peak
 
 BANDWIDTH = 100e6  # assumed bytes per second between two nodes
@@ -60,15 +60,26 @@ class Host:
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
         prepare_actor(config.resources.gpus_per_actor)
-        device = choose_device(config.resources.gpus_per_actor)
-        set_torch(device, config.resources.deterministic)
         self._slot: AbstractContextManager[None] = nullcontext()
-        with convert_to_run_error():
-            self._host = ClientHost(config, federation, clients, device)
         self._sums = HeldSums()
+        # Why this host could not start. Of an error that a constructor raises, Ray passes on only the text.
+        self._failure: RunError | ConfigError | None = None
+        try:
+            with convert_to_run_error(), locate_errors("the start of a host"):
+                device = choose_device(config.resources.gpus_per_actor)
+                set_torch(device, config.resources.deterministic)
+                self._host = ClientHost(config, federation, clients, device)
+        except (RunError, ConfigError) as failure:
+            self._failure = failure
 
     def ready(self) -> Ready:
-        """Describe this host. Ray answers once the constructor has finished."""
+        """Describe this host. Ray answers once the constructor has finished.
+
+        Raises:
+            RunError, ConfigError: this host could not start.
+        """
+        if self._failure is not None:
+            raise self._failure
         where = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
         return Ready(where, describe_machine(self._host.model.device), is_forked())
 

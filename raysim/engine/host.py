@@ -219,7 +219,8 @@ class ClientHost:
         federation, device = self.federation, self.model.device
         data = self._samples if federation.opener is None else federation.open_stream(number, device)
         memory = None if self._memory is None else Memory(self._memory)
-        halves = {name: method.Client(name, method) for name, method in self._methods.items()}
+        with locate_errors(f"client {number}, at its start"):
+            halves = {name: method.Client(name, method) for name, method in self._methods.items()}
         return HostedClient(number, federation.streams[number], data, memory, self._shared, halves, self._calls)
 
     def _score(self, chunks: Sequence[Chunk]) -> Scores:

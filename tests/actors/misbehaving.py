@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import ray
 import torch
 
 from raysim.api import Broadcast, ClientHalf, Delta, Method, ServerHalf, Term
@@ -41,6 +42,17 @@ class Misbehaving(Method):
                 case "stop":
                     breakpoint()
             return delta, {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unstarted(Method):
+    """Unstarted: a client can be made in the driver, which tries one, but not on a host."""
+
+    class Client(ClientHalf):
+        def __init__(self, name: str, method: Method) -> None:
+            super().__init__(name, method)
+            if ray.get_runtime_context().get_actor_id() is not None:
+                raise ValueError("a first line\nand its last")
 
 
 @dataclass(frozen=True, kw_only=True)

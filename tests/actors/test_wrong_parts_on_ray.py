@@ -26,6 +26,16 @@ def test_a_breakpoint_ends_the_run_with_its_place(small: dict[str, Any], tmp_pat
         raysim.run(small, keys, out=tmp_path / "out")
 
 
+def test_a_host_that_cannot_start_says_what_was_raised_and_where(small: dict[str, Any], tmp_path: Path) -> None:
+    """The kind, all lines of the text, the place in the code and the client. Ray alone would say "and its last"."""
+    with pytest.raises(RunError) as failed:
+        raysim.run(small, {"methods": {"misbehaving:Unstarted": {}}, **PACKED}, out=tmp_path / "out")
+    said = r"ValueError: a first line, and its last \(Unstarted\.Client\.__init__, .*/misbehaving\.py:\d+\)"
+    advice = "raysim run --local helps to debug it"
+    assert re.fullmatch(f"{said}; client 0, at its start; {advice}", str(failed.value))
+    assert failed.value.__notes__[0].startswith("Traceback (most recent call last):")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_line_is_the_same(case: str, small: dict[str, Any], tmp_path: Path) -> None:
     method, wrong, where = CASES[case]
