@@ -130,7 +130,8 @@ class Host:
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Restore clients of this host from their saved states."""
-        self._host.restore(states)
+        with convert_to_run_error():
+            self._host.restore(states)
 
     def count(self, sealed: bytes, *fetched: Any) -> Any:
         """Return the result of an evaluation method of ClientHost, or of `count_remembered`, packed.

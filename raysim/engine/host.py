@@ -210,7 +210,7 @@ class ClientHost:
                 self.clients[number] = self.make_client(number)
             try:
                 self.clients[number].restore(decode(state, self.model.device))
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
+            except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
                 words = f"the saved state of client {number} does not fit this run ({describe_error(error)})"
                 raise RunError(f"{words}; if it is from a checkpoint, delete the newest checkpoint") from error
 

@@ -135,7 +135,7 @@ class Simulation(Stateful):
             shapes = [vector.shape for vector in (server.parameters, server.buffers, server.integers)]
             if shapes != expected:
                 raise ValueError(f"its vectors have the shapes {shapes}, the model's {expected}")
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise RunError(f"{UNFIT} ({describe_error(error)})") from error
 
     def stop(self) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import raysim
-from raysim.api import ClientHalf, Delta, Method
+from raysim.api import ClientHalf, Delta, Method, ServerHalf
 from raysim.cli import main
 from raysim.engine.events import RoundDone
 from raysim.records.checkpoints import FORMAT, _digest
@@ -371,6 +372,54 @@ def test_a_servers_record_of_another_run_is_refused(
     (place / "manifest.json").write_text(json.dumps({"format": kind, **manifest, "sha256": _digest(manifest)}))
     with pytest.raises(RunError, match=words):
         raysim.run(None, out=out, local=True, resume=True)
+
+
+class Vector:
+    """A state of one's own, which takes over its tensor in place."""
+
+    def __init__(self, size: int = 3) -> None:
+        self.values = torch.zeros(size)
+
+    def state(self) -> dict[str, Any]:
+        return {"values": self.values}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.values.copy_(state["values"])
+
+
+class Keeps(Method):
+    """Keeps: every client and the server have a state of their own."""
+
+    class Client(ClientHalf):
+        def __init__(self, name: str, method: Method) -> None:
+            super().__init__(name, method)
+            self.kept = Vector()
+
+    class Server(ServerHalf):
+        def __init__(self, name: str, method: Method) -> None:
+            super().__init__(name, method)
+            self.kept = Vector()
+
+
+@pytest.mark.parametrize(
+    ("half", "whose"), [(Keeps.Client, "the saved state of client 0"), (Keeps.Server, "the checkpoint's state of the ")]
+)
+def test_a_state_of_ones_own_that_does_not_fit_is_refused_in_one_line(
+    half: type, whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The half's vector had 3 numbers and now has 4. torch raises RuntimeError where a tensor is of another shape."""
+    out = tmp_path / "out"
+    cut_off(out, 3, methods={f"{__name__}:Keeps": {}})
+
+    def longer(self: Any, name: str, method: Method) -> None:
+        super(half, self).__init__(name, method)
+        self.kept = Vector(4)
+
+    monkeypatch.setattr(half, "__init__", longer)
+    words = rf"^{whose}.*does not fit this run.*\(RuntimeError: .*Vector\.restore, "
+    with pytest.raises(RunError, match=words) as refused:
+        raysim.run(None, out=out, local=True, resume=True, trust=True)
+    assert str(refused.value) == json.loads((out / "summary.json").read_text())["problem"]
 
 
 def shorten(path: Path) -> None:
