@@ -96,8 +96,8 @@ class Recovery:
             ConfigError: there is no room for the run.
             RunError: the same rounds were lost too often, or there is no longer room for the run to continue.
         """
-        furthest, reached, losses = 0, 0, 0
-        began = False
+        furthest = reached = recorder.saved.round if recorder.saved else 0
+        losses, began = 0, False
         while True:
             try:
                 self._events, self._lost = self._begin(recorder.saved, losses >= self._tries, began).events(), None

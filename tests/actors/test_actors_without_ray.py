@@ -179,6 +179,20 @@ def test_a_stop_says_what_it_waits_for() -> None:
     assert said == [start, late, first, second, late, start, second, second]
 
 
+def test_a_resumed_run_that_is_lost_names_its_round() -> None:
+    """It resumes after round 20, and its host dies twice in round 21, where one loss is allowed."""
+
+    def events() -> Iterator[Any]:
+        yield Started(None, 30, done=20)
+        raise Lost("the host of client 3", "its process ended", "less memory")
+
+    recorder = SimpleNamespace(saved=SimpleNamespace(round=20), take=lambda event: None, go_back=lambda why: 20)
+    recovery = Recovery(lambda saved, apart: SimpleNamespace(events=events), 1)
+    with pytest.raises(RunError) as failed:
+        list(recovery.events(recorder))
+    assert str(failed.value) == "the host of client 3 died 2 times in round 21: its process ended; less memory"
+
+
 def test_hosts_that_must_be_forked_and_are_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(sys, "breakpointhook", sys.breakpointhook)
