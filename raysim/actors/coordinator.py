@@ -103,6 +103,8 @@ class Coordinator(Driven):
                 if start.config.resources.workers == "forked":
                     raise RunError(f"resources.workers: found forked, but {spawned}; allowed: auto or spawned")
                 yield Notice(spawned)
+            if start.server is None:
+                yield StartStep("evaluating the initial model", computes=True)
             self._start = None
             del start  # otherwise the object store keeps the clients' states for the whole run
             if notice := describe_differences(runner.machines):

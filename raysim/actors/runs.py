@@ -38,6 +38,7 @@ class RunProcess(Driven):
     def events(self) -> Iterator[tuple[Event, int]]:
         """Run to the last round. Yield each event with this process's peak memory so far, in bytes."""
         with convert_to_run_error(), Footprint() as footprint:
+            yield StartStep("evaluating the initial model", computes=True), footprint.peak_bytes
             simulation = simulate_here(*self._parts)
             simulation.stopping = self._stopping
             for event in simulation.events():

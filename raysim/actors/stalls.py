@@ -24,8 +24,8 @@ class Stalls:
 
     Args:
         nodes: the id of each host's node.
-        patience: the seconds after which a run that is still starting, and says nothing, is ended. Later: the seconds
-            after which a coordinator that does not answer counts as lost.
+        patience: the seconds after which a run that is still starting, and says nothing, is ended. Once the run
+            computes: the seconds after which a coordinator that does not answer counts as lost.
     """
 
     def __init__(self, nodes: Sequence[str], patience: float) -> None:
@@ -42,7 +42,7 @@ class Stalls:
         if not self._starting:
             self._longest = max(self._longest, now - self._silent_since)
         self._silent_since, self._next = now, now + max(FIRST, USUAL * self._longest)
-        self._starting, self._misses = isinstance(event, StartStep), 0
+        self._starting, self._misses = isinstance(event, StartStep) and not event.computes, 0
 
     def line(self, coordinator: Any) -> str | None:
         """Return the line to show now, or None. `coordinator` is the actor.

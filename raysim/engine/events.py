@@ -108,6 +108,7 @@ class StartStep:
     """A short text that says what the run does before its first round."""
 
     text: str
+    computes: bool = False  # whether the run has all its processes and computes, which may take any time
 
 
 @dataclass(frozen=True)

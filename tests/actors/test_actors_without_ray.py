@@ -23,7 +23,7 @@ from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.host import Host, Ready
 from raysim.actors.rebalancing import Rebalancing
 from raysim.actors.runner import RayRunner, _Call
-from raysim.actors.runs import RunActor
+from raysim.actors.runs import RunActor, RunProcess
 from raysim.config.schema import Resources
 from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Started, StartStep, Waiting
 from raysim.engine.orders import Order
@@ -232,6 +232,35 @@ def test_a_host_that_died_before_the_coordinator_watched_is_explained_by_the_dri
         made._places = SimpleNamespace(give_back=lambda: None)
         with pytest.raises(Lost, match=rf"^the host of client 3 died: {said}$"):
             list(made.events())
+
+
+def test_a_coordinator_and_a_sweeps_process_say_that_they_compute_before_the_first_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver's limit for the start then ends. A run that resumes does not evaluate its initial model."""
+    evaluated: list[bool] = []
+    evaluating = SimpleNamespace(events=lambda: iter([evaluated.append(True) or Started(None, 2)]))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(sys, "breakpointhook", sys.breakpointhook)
+    monkeypatch.setattr(coordinator, "set_torch", lambda *_: None)
+    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda _: SimpleNamespace(streams=())))
+    started = SimpleNamespace(start=lambda *_: ["one"], machines={}, forked=0, placement=SimpleNamespace(actors=0))
+    monkeypatch.setattr(coordinator, "RayRunner", lambda *_: started)
+    monkeypatch.setattr(coordinator, "Simulation", lambda *_: evaluating)
+    monkeypatch.setattr(runs, "simulate_here", lambda *_: evaluating)
+    config = SimpleNamespace(resources=Resources(address=None), callbacks={})
+    computes = StartStep("evaluating the initial model", computes=True)
+
+    def events(server: bytes | None) -> Iterator[Any]:
+        return Coordinator(Start(config, [None], [], started, server, [], False, 0)).events()
+
+    events_of_a_run = events(None)
+    assert [next(events_of_a_run), next(events_of_a_run)] == [StartStep("one"), computes]
+    assert not evaluated
+    assert [*events(b"")] == [StartStep("one"), Started(None, 2, actors=1)]
+    evaluated.clear()
+    event, _ = next(RunProcess(config, None, (None, None)).events())
+    assert (event, evaluated) == (computes, [])
 
 
 def test_a_sweeps_run_that_does_not_start_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,6 +261,15 @@ def test_a_start_without_progress_ends_after_a_while(
     assert str(ended.value).startswith(waited)
 
 
+def test_an_initial_model_whose_evaluation_takes_long_is_waited_for(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hosts have started, and one evaluates for 10,000 s, where the start may take 7 s."""
+    line = one_stall([0], 7, monkeypatch, StartStep("evaluating the initial model", computes=True))
+    clock.now = 10_100
+    assert (line() or "").startswith("waiting for 1 of 1 hosts to answer, 1 on the node cafecafe: ")
+
+
 def test_a_coordinator_that_never_answers_is_lost_and_a_slow_host_is_not(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
