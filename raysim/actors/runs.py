@@ -33,13 +33,16 @@ class RunProcess(Driven):
         super().__init__()
         self._paced = bool(config.callbacks)
         self._draining = Draining([reservation.this_node()] if config.resources.address is not None else ())
-        self._parts = config, federation, *state
+        self._parts: tuple[Config, Federation, Any, Any] | None = (config, federation, *state)
 
     def events(self) -> Iterator[tuple[Event, int]]:
         """Run to the last round. Yield each event with this process's peak memory so far, in bytes."""
         with convert_to_run_error(), Footprint() as footprint:
             yield StartStep("evaluating the initial model", computes=True), footprint.peak_bytes
-            simulation = simulate_here(*self._parts)
+            parts, self._parts = self._parts, None  # otherwise the checkpoint's states are kept for the whole run
+            assert parts is not None
+            simulation = simulate_here(*parts)
+            del parts
             simulation.stopping = self._stopping
             for event in simulation.events():
                 if not isinstance(event, RoundDone):

@@ -383,6 +383,21 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     assert Rounds.left == [None]
 
 
+def test_a_sweeps_process_drops_records_once_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(sys, "breakpointhook", sys.breakpointhook)
+    evaluating = SimpleNamespace(events=lambda: iter([Started(None, 2, done=1)]))
+    monkeypatch.setattr(runs, "simulate_here", lambda *_: evaluating)
+    server, clients = Record(), Record()
+    kept = weakref.ref(server), weakref.ref(clients)
+    made = RunProcess(SimpleNamespace(resources=Resources(address=None), callbacks={}), None, (server, clients))
+    del server, clients
+    events = made.events()
+    assert isinstance(next(events)[0], StartStep)
+    assert isinstance(next(events)[0], Started)
+    assert [each() for each in kept] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [(RuntimeError("a traceback\nand its last line\n"), "and its last line"), (TimeoutError(), "TimeoutError")],
