@@ -103,6 +103,6 @@ def divert_errors(log: Path) -> Iterator[None]:
         finally:
             os.dup2(kept, 2)
             sys.stderr = before
-    with suppress(OSError):
-        if not log.stat().st_size:
-            log.unlink()
+            with suppress(OSError):
+                if not log.stat().st_size:
+                    log.unlink()

@@ -88,6 +88,10 @@ def test_what_ray_writes_goes_to_a_log(
 
 
 def test_a_log_without_a_word_is_deleted(tmp_path: Path) -> None:
+    """Also if the run fails."""
     with divert_errors(tmp_path / "nothing"):
         pass
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(ZeroDivisionError), divert_errors(tmp_path / "nothing"):
+        raise ZeroDivisionError
     assert not [*tmp_path.iterdir()]
