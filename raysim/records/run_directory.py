@@ -94,11 +94,17 @@ class RunFiles:
             write_whole(path, model.getvalue())
 
     def flush(self) -> dict[str, int]:
-        """Write out the buffers, and return the sizes in bytes of the growing files by name."""
-        with self._writing(ROUNDS):
-            os.fsync(self._rounds.fileno())
+        """Write the growing files to the disk, and return their sizes in bytes by name.
+
+        If one were shorter after a power failure than a checkpoint says, no run could resume from the checkpoint.
+        """
         self._show(Board.flush)
-        return {path.name: path.stat().st_size for path in growing_files(self._directory)}
+        sizes = {}
+        for path in growing_files(self._directory):
+            with self._writing(path.name), path.open("ab") as file:
+                os.fsync(file.fileno())
+                sizes[path.name] = os.fstat(file.fileno()).st_size
+        return sizes
 
     def close(self) -> None:
         """Write out the buffers and close the files."""

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import re
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ import torch
 import yaml
 
 import raysim
+from raysim.callbacks import Callback
 from raysim.config import load
 from raysim.config.comparison import label_run
 from raysim.engine.events import RoundDone
@@ -409,6 +411,27 @@ def test_one_task_has_nulls_and_no_nan(tiny, tmp_path):
     assert {key: values[key] for key in METRICS[2:6]} == dict.fromkeys(METRICS[2:6])
     assert math.isfinite(values["average_accuracy"])
     assert "NaN" not in (tmp_path / "run" / "summary.json").read_text()
+
+
+def test_a_checkpoint_is_of_files_that_are_on_the_disk(tiny, tmp_path, monkeypatch):
+    """After a power failure a file has at least what was synced. The checkpoint's sizes may not be larger."""
+    out, synced, sync = tmp_path / "out", {}, os.fsync
+
+    class Records(Callback):
+        def on_round(self, run, done):
+            run.record("round", done.round)
+
+    def watched(descriptor):
+        sync(descriptor)
+        synced[os.fstat(descriptor).st_ino] = os.fstat(descriptor).st_size
+
+    monkeypatch.setattr(os, "fsync", watched)
+    config = tiny(checkpoint__every_rounds=3, logging__tensorboard=True)  # of 4 rounds
+    raysim.run(config, out=out, local=True, callbacks=[Records()])
+    (manifest,) = out.glob("checkpoints/*/manifest.json")
+    sizes = json.loads(manifest.read_text())["recorded"]["files"]
+    assert [name.partition(".out.")[0] for name in sizes] == ["callbacks.jsonl", "events", "rounds.jsonl"]
+    assert {name: synced.get((out / name).stat().st_ino) for name in sizes} == sizes
 
 
 def test_what_a_method_records_is_json_even_where_it_is_not_finite(tmp_path):
