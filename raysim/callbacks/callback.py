@@ -78,13 +78,17 @@ class RunView:
         self.stopped: str | None = None
 
     def record(self, name: str, value: float) -> None:
-        """Record a number: a line of callbacks.jsonl, and in TensorBoard callbacks/NAME at this round."""
+        """Record a number: a line of callbacks.jsonl, and in TensorBoard callbacks/NAME at this round.
+
+        The run ends with a RunError if another callback records a number of this name.
+        """
         self.notes.append(Note(self.round, self.name, str(name), float(value)))
 
     def record_figure(self, name: str, figure: Figure) -> None:
         """Record a matplotlib figure: figures/NAME-ROUND.png, and in TensorBoard callbacks/NAME at this round.
 
-        Raises ValueError if NAME is not a valid file name.
+        Raises ValueError if NAME is not a valid file name. The run ends with a RunError if another callback records a
+        figure of this name.
         """
         self.notes.append(Note(self.round, self.name, folder_name(name), pixels(figure)))
 

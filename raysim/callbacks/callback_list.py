@@ -80,6 +80,7 @@ class CallbackList:
         self._rounds = 0
         self._ending: tuple[int, str] | None = None  # the round to end the run with, and the reason
         self._unsaved: list[Note] = []  # records since the newest checkpoint
+        self._owners: dict[tuple[str, str], RunView] = {}  # ("figure" or "number", name) -> whose records these are
 
     def take(self, event: Event) -> str | None:
         """Report an event to the callbacks, unless it is a repetition. Return the reason if the run must end with it.
@@ -143,10 +144,21 @@ class CallbackList:
                 getattr(callback, hook)(view, *deepcopy(arguments))
         except (Exception, SystemExit) as error:
             raise RunError(f"callback {view.name}: {describe_error(error)}; {hook}, round {view.round}") from error
-        for note in view.notes:
+        notes, view.notes = view.notes, []
+        for note in notes:
+            self._claim(view, note, hook)
             self._recorder.note(note)
-        self._unsaved += view.notes
-        view.notes.clear()
+        self._unsaved += notes
         if view.stopped is not None and self._ending is None:
             self._ending = view.round, f"{view.name} ends the run after round {view.round}: {view.stopped}"
             self._recorder.stop_at(view.name, view.round)
+
+    def _claim(self, view: RunView, note: Note, hook: str) -> None:
+        """Reserve the name of a record for its callback. Raises RunError if another callback uses the name."""
+        kind = "number" if isinstance(note.value, float) else "figure"
+        owner = self._owners.setdefault((kind, note.name), view)
+        if owner is not view:
+            raise RunError(
+                f"callback {view.name}: found the {kind} {note.name!r}, which the callback {owner.name} records too, "
+                f"allowed: a name that no other callback uses; {hook}, round {view.round}"
+            )

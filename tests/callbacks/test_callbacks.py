@@ -157,6 +157,38 @@ def test_numbers_and_figures_are_recorded_and_nothing_else_is_touched(tmp_path: 
     assert left == ["1-ranks.png", "line-000001.png"]  # of one round
 
 
+class Same(Callback):
+    """Records a number, or a figure, whose name another callback may use."""
+
+    def __init__(self, *, figure: bool) -> None:
+        self.figure = figure
+
+    def on_round(self, run: RunView, done: RoundDone) -> None:
+        if self.figure:
+            run.record_figure("weights", Figure(figsize=(1, 1), dpi=10))
+        else:
+            run.record("weights", 1.0)
+
+
+class AlsoSame(Same):
+    """The other one."""
+
+
+@pytest.mark.parametrize(("figure", "kind"), [(False, "number"), (True, "figure")])
+def test_two_that_record_under_one_name_are_both_named(figure: bool, kind: str, tmp_path: Path) -> None:
+    """The second figure would replace the first one's file. A figure and a number may have the same name."""
+    shorter = {"training.rounds_per_task": 1, "evaluation": {"every_rounds": 1}}
+    both = [Same(figure=figure), AlsoSame(figure=not figure)]
+    assert raysim.run(CONFIG, shorter, tmp_path / "allowed", True, callbacks=both).status == "done"
+    with pytest.raises(RunError) as refused:
+        raysim.run(CONFIG, shorter, tmp_path / "run", True, callbacks=[both[0], AlsoSame(figure=figure)])
+    assert str(refused.value) == (
+        f"callback AlsoSame: found the {kind} 'weights', which the callback Same records too, allowed: a name that no "
+        "other callback uses; on_round, round 1"
+    )
+    assert not hasattr(refused.value, "__notes__")  # it is said once
+
+
 def test_a_run_that_is_stopped_has_the_bits_of_a_shorter_one(tmp_path: Path) -> None:
     """Of one task with a constant rate: three of eight rounds are the three of a task of three."""
     stopped = raysim.run(
