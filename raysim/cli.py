@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, SystemExit) as error:  # of custom code, or a bug in raysim
-        if isinstance(error, OSError) and error.errno in UNREACHABLE and error.filename is not None:
+        of_a_run = hasattr(error, "where")  # `locate_errors` sets it
+        if isinstance(error, OSError) and error.errno in UNREACHABLE and error.filename is not None and not of_a_run:
             path = single_line(str(error.filename))
             print(f"{path:.200}: {error.strerror}, allowed: a path that can be reached", file=sys.stderr)
             return 2

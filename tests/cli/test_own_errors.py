@@ -1,6 +1,8 @@
 """Mistakes in code of the user's own: its traceback, and then one line that says where in the run and in the file."""
 
+import errno
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -92,6 +94,14 @@ class Quits(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Opens(Method):
+    class Client(ClientHalf):
+        def start(self, client: Any, message: Any) -> None:
+            if here(client):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/data/log.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Asked(Method):
     replies: ClassVar = {"x": "mean"}
 
@@ -132,6 +142,7 @@ OWN: dict[str, object] = {
     "asynchronous": {"window": 5, "windows": 3, "rounds_per_window": 2, "stream": f"{__name__}:stream"}
 }
 MINE = "ZeroDivisionError: mine"
+DENIED = "PermissionError: [Errno 13] Permission denied: '/data/log.txt'"
 FAILURES: dict[str, tuple[dict[str, object], str, str, str]] = {
     "a dataset": ({"dataset": {"name": f"{__name__}:broken_data"}}, MINE, "broken_data", "dataset broken_data"),
     "a dataset that ends the process": (
@@ -165,6 +176,12 @@ FAILURES: dict[str, tuple[dict[str, object], str, str, str]] = {
         "Quits.Client.start",
         "client 1, round 2",
     ),
+    "a file that a client may not open": (
+        {"methods": {f"{__name__}:Opens": {}}},
+        DENIED,
+        "Opens.Client.start",
+        "client 1, round 2",
+    ),
     "an op": ({"methods": {f"{__name__}:Asked": {}}}, MINE, "Asked.Client.measure", "client 1, round 2"),
     "a server half": (
         {"methods": {f"{__name__}:OnTheServer": {}}},
@@ -191,7 +208,8 @@ def test_the_last_line_says_where(what: str, config: str, tmp_path: Path, capsys
     assert main(["run", config, *overrides, "--out", str(tmp_path / "out"), "--local", "--quiet"]) == 1
     above, _, last = capsys.readouterr().err.rstrip("\n").rpartition("\n")
     assert above.startswith("Traceback (most recent call last):")
-    mistakes = [number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "sys.exit(" in line]
+    raising = "raise PermissionError(" if said == DENIED else "sys.exit("
+    mistakes = [number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if raising in line]
     line = FAIL if said == MINE else "|".join(map(str, mistakes))
     place = rf"\({re.escape(function)}, {re.escape(__file__)}:({line})\)"
     assert re.fullmatch("; ".join(["the run failed: " + re.escape(said) + " " + place, *filter(None, [where])]), last)
