@@ -56,7 +56,7 @@ def cluster_of(
 
     Raises:
         ConfigError: a config names code that actors cannot import, or requires forked workers in the plain mode of
-            `compat.why_plain`.
+            `compat.why_plain`. Or this process is connected to another cluster than the configs name.
     """
     for config in configs:
         refuse_main(names_for_actors(config))
@@ -244,9 +244,16 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         code: the folders and files of the user's modules, which Ray sends to the workers.
 
     Raises:
+        ConfigError: this process is connected to another cluster.
         Unreachable: nothing answers at the address, the cluster requires another token, or its version differs.
     """
     if ray.is_initialized():
+        connected = ray.get_runtime_context().gcs_address
+        if address != "auto" and not _is_same(address, connected):
+            raise ConfigError(
+                f"resources.address: found {address}, but this process is connected to the cluster at {connected}, "
+                f"allowed: {connected} or auto; or call ray.shutdown() first"
+            )
         yield present()
         return
     with compat.variables(compat.WORKER_VARIABLES):
@@ -261,6 +268,22 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
                 # ends: the wait then comes after the error message.
                 if not left.silent:
                     ray.shutdown()
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Return whether two addresses, HOST:PORT, are of the same machine and port."""
+    (host, _, port), (other_host, _, other_port) = one.rpartition(":"), other.rpartition(":")
+    return port == other_port and bool(_find_addresses(host) & _find_addresses(other_host))
+
+
+def _find_addresses(host: str) -> set[str]:
+    """Return the addresses of a host, by name or address; for this machine, those of all its network interfaces."""
+    try:
+        found = {str(answer[4][0]) for answer in socket.getaddrinfo(host.strip("[]"), None)}
+    except OSError:
+        return {host}
+    own = {address.address for interface in psutil.net_if_addrs().values() for address in interface}
+    return found | own if found & own else found
 
 
 def join(address: str, code: Sequence[str]) -> None:

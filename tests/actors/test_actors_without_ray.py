@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -17,7 +18,7 @@ import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import coordinator, failures, liveness, runner, runs, serialization, workers
+from raysim.actors import cluster, coordinator, failures, liveness, runner, runs, serialization, workers
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.host import Host, Ready
@@ -435,6 +436,33 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
 
 
 # before Ray starts
+
+
+@pytest.mark.parametrize(
+    ("address", "connected", "joins"),
+    [
+        ("auto", "10.9.9.9:6379", True),
+        ("10.9.9.9:6379", "10.9.9.9:6379", True),
+        ("localhost:6379", "127.0.0.1:6379", True),
+        ("10.9.9.9:6380", "10.9.9.9:6379", False),
+        ("10.9.9.9:6379", "127.0.0.1:6379", False),
+    ],
+)
+def test_a_process_connected_to_another_cluster_is_refused(
+    address: str, connected: str, joins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = SimpleNamespace(gcs_address=connected)
+    ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    monkeypatch.setattr(cluster, "ray", ray)
+    there = Capacity(2, 0, None)
+    monkeypatch.setattr(cluster, "present", lambda: there)
+    if joins:
+        with cluster.joined_cluster(address) as found:
+            assert found is there
+    else:
+        said = f"resources.address: found {address}, but this process is connected to the cluster at {connected}, "
+        with pytest.raises(ConfigError, match=f"^{re.escape(said)}allowed: "), cluster.joined_cluster(address):
+            pass
 
 
 def test_a_run_asks_once_where_its_hosts_go_and_is_refused_for_memory_before_ray_starts(
