@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from raysim.config import Config
 from raysim.config.schema import folder_name
 from raysim.engine.events import RoundDone
-from raysim.records.figures import pixels
+from raysim.records.figures import png
 from raysim.records.notes import Note
 from raysim.records.result import Result
 from raysim.records.run_directory import ROUNDS
@@ -90,7 +90,7 @@ class RunView:
         Raises ValueError if NAME is not a valid file name. The run ends with a RunError if another callback records a
         figure of this name.
         """
-        self.notes.append(Note(self.round, self.name, folder_name(name), pixels(figure)))
+        self.notes.append(Note(self.round, self.name, folder_name(name), png(figure)))
 
     def stop(self, why: str) -> None:
         """End the run with this round. Its status is done, and `stopped_by` in the summary names the callback."""

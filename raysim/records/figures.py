@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import PIL.Image
 
 from raysim.evaluation.metrics import Matrix, protocol_label
 from raysim.objectives import Metric
@@ -114,3 +116,10 @@ def pixels(figure: Figure) -> Image:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def png(figure: Figure) -> bytes:
+    """Return what a figure looks like, as a PNG file's bytes."""
+    file = BytesIO()
+    PIL.Image.fromarray(pixels(figure)).save(file, format="PNG")
+    return file.getvalue()

@@ -5,22 +5,21 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image
-
 RECORDED = "callbacks.jsonl"
 FIGURES, DIGITS = "figures", 6  # a picture's folder, and the digits of its round
 
 
 @dataclass(frozen=True)
 class Note:
-    """A number, or a picture (uint8 [H, W, 3]), that a callback has recorded after a round."""
+    """A number, or a picture as a PNG file's bytes, that a callback has recorded after a round.
+
+    Notes are kept until the next checkpoint. A picture's array would take many times as much memory.
+    """
 
     round: int
     callback: str
     name: str
-    value: float | npt.NDArray[np.uint8]
+    value: float | bytes
 
     @property
     def file(self) -> str:
@@ -36,7 +35,7 @@ class Note:
                 file.write(json.dumps(line) + "\n")
         else:
             path.parent.mkdir(exist_ok=True)
-            Image.fromarray(self.value).save(path)
+            path.write_bytes(self.value)
 
 
 def delete_figures(directory: Path, after: int) -> None:

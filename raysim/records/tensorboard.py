@@ -1,6 +1,7 @@
 """TensorBoard's files: scalars over rounds, the accuracy matrix as an image after every task, and the run's config."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from math import isclose
 from pathlib import Path
 from statistics import fmean
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import PIL.Image
 
 from raysim.config import Config, dump
 from raysim.config.comparison import flatten_settings
@@ -76,7 +78,8 @@ class Board:
             self._file.add_scalar(f"callbacks/{note.name}", note.value, note.round)
             self.flush()
         else:
-            self.add_image(f"callbacks/{note.name}", note.value, note.round)
+            with PIL.Image.open(BytesIO(note.value)) as picture:
+                self.add_image(f"callbacks/{note.name}", np.asarray(picture), note.round)
 
     def add_round(self, event: RoundDone, totals: Totals) -> None:
         """Write one round, and, if it ended a task, the matrices and the clients' updates so far."""

@@ -157,6 +157,17 @@ def test_numbers_and_figures_are_recorded_and_nothing_else_is_touched(tmp_path: 
     assert left == ["1-ranks.png", "line-000001.png"]  # of one round
 
 
+def test_a_figure_that_waits_for_its_checkpoint_takes_the_memory_of_its_file(tiny: Any, tmp_path: Path) -> None:
+    """A white figure of 800 x 600 pixels: 1,440,000 bytes as an array, and a few thousand as a file."""
+    run = RunView("mine", tiny(), tmp_path)
+    run.record_figure("white", Figure(figsize=(8, 6), dpi=100))
+    (note,) = run.notes
+    note.write(tmp_path / note.file)
+    assert len(note.value) == (tmp_path / note.file).stat().st_size < 20_000
+    with Image.open(tmp_path / "figures" / "white-000000.png") as image:
+        assert np.array_equal(np.asarray(image), np.full((600, 800, 3), 255))
+
+
 class Same(Callback):
     """Records a number, or a figure, whose name another callback may use."""
 
