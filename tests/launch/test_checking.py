@@ -112,6 +112,12 @@ def test_where_no_cluster_answers_it_says_what_actors_would_ask_for(check):
 NODES = [Capacity(2, 0, 8 * GIB, {"fast": 1}), Capacity(2, 0, 8 * GIB), Capacity(1, 0, 8 * GIB, {"fast": 1})]
 
 
+@pytest.fixture(autouse=True)
+def without_compiler(monkeypatch):
+    """Another test of this process may have imported torch's compiler, which an estimate then has."""
+    monkeypatch.setattr("raysim.estimate.memory.COMPILER_BYTES", 0)
+
+
 @pytest.fixture
 def answering(monkeypatch):
     """A cluster of three nodes at NOBODY."""

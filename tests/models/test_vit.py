@@ -123,7 +123,7 @@ def test_initial_weights_are_the_seeds(built):
         (
             DIGITS,
             {"prompts": {"kind": "l2q"}},
-            "allowed: null or a block with kind: l2p, dual or coda, and the keys that this has",
+            "model.prompts.kind: found 'l2q', allowed: l2p, dual or coda; did you mean 'l2p'?",
         ),
         (DIGITS, {"prompts": {"kind": "l2p", "top": 11}}, "model.prompts.top: found 11, allowed: at most pool (10)"),
         (
