@@ -508,8 +508,10 @@ def test_what_is_my_own_comes_from_the_working_directory(where: str) -> None:
 def test_numpy_has_one_thread() -> None:
     """OpenBLAS starts its threads when NumPy is imported, one for each CPU."""
     code = """
+import sys
 from raysim.cli import main
-main(["configs"])
+sys.argv = ["raysim", "configs"]
+main()
 import numpy, psutil
 print(psutil.Process().num_threads())
 """
