@@ -31,8 +31,8 @@ UNREACHABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)  # pa
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 0 done, 1 the run failed, 2 wrong input, 130 interrupted."""
     given = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:  # the process is the command's; NumPy reads this at its import, and its last bits depend on threads
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if argv is None:  # the process is the command's
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for NumPy, whose last bits depend on its threads
     try:
         return _command(given)
     except HelpShown:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import ray
 import torch
 
 from raysim.api import Broadcast, ClientHalf, Delta, Method, ServerHalf, Term
@@ -51,6 +50,8 @@ class Unstarted(Method):
     class Client(ClientHalf):
         def __init__(self, name: str, method: Method) -> None:
             super().__init__(name, method)
+            import ray  # not above: raysim sets Ray's variables before the driver imports it
+
             if ray.get_runtime_context().get_actor_id() is not None:
                 raise ValueError("a first line\nand its last")
 
