@@ -35,10 +35,10 @@ class OtherHeads:
         Distillation, for example, gives them a gradient.
         """
         gradients = self._model.named(gradient)
-        before = {name: tensor.clone() for name, tensor in self._model.named(parameters).items() if name in self._rows}
+        views = self._model.named(parameters)
+        before = {name: views[name].clone() for name in self._rows}
         yield
-        for name, earlier in before.items():
-            rows = self._rows[name]
+        for name, rows in self._rows.items():
             still = rows & (gradients[name].view(len(rows), -1) == 0).all(1)
-            after = self._model.named(parameters)[name].view(len(rows), -1)
-            after.copy_(torch.where(still[:, None], earlier.view(len(rows), -1), after))
+            after = views[name].view(len(rows), -1)
+            after.copy_(torch.where(still[:, None], before[name].view(len(rows), -1), after))

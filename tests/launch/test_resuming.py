@@ -375,7 +375,7 @@ def test_a_servers_record_of_another_run_is_refused(
 
 
 class Vector:
-    """A state of one's own, which takes over its tensor in place."""
+    """A custom state, which takes over its tensor in place."""
 
     def __init__(self, size: int = 3) -> None:
         self.values = torch.zeros(size)
