@@ -17,6 +17,8 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError
 
+SMALL_RUN = {"hyperparameters": {"width": 2}, "dataset__shape": [1, 8, 8]}
+
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 SMALL = {"width": 3, "flow_lr": 0.01}
 OFF = {"k_flow": 0.0, "k_kdlast": 0.0, "keep_moments": False}

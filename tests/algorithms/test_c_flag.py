@@ -15,6 +15,8 @@ from raysim.algorithms import c_flag
 from raysim.engine.orders import RoundInfo
 from raysim.federation.federation import build_federation
 
+SMALL_RUN = {"hyperparameters": {"alpha": 0.01}, "unsure_bytes": True}
+
 SOFTMAX = {"name": "probes:softmax"}
 OFF = {"adaptive": "off"}
 

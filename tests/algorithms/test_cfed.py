@@ -12,6 +12,11 @@ from raysim.engine.orders import Order, RoundInfo
 from raysim.federation.federation import build_federation
 from raysim.system.seeding import generator
 
+SMALL_RUN = {
+    "dataset__unlabelled": {"name": "synthetic", "classes": 4, "shape": [6], "train": 12, "test": 4},
+    "unsure_steps": True,
+}
+
 SOFTMAX = {"name": "probes:softmax"}
 SECOND = {"name": "synthetic", "classes": 7, "shape": [6], "train": 22, "test": 7, "seed": 9}
 

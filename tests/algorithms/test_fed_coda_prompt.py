@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from generators import PROMPTED
 
 import raysim
 from raysim.algorithms.fed_coda_prompt import FedCodaPrompt
@@ -14,7 +13,20 @@ from raysim.models.building import check_model
 from raysim.models.prompts import CodaPrompts
 from raysim.system.errors import ConfigError
 
-MODEL = PROMPTED["fed_coda_prompt"]
+SMALL_RUN = {
+    "model": {
+        "name": "vit",
+        "width": 8,
+        "depth": 2,
+        "heads": 2,
+        "patch": 4,
+        "input_size": None,
+        "prompts": {"kind": "coda", "blocks": [0, 1], "pool": 8, "per_task": 2, "length": 2},
+    },
+    "dataset__shape": [1, 8, 8],
+}
+
+MODEL = SMALL_RUN["model"]
 IMAGES = {"name": "synthetic", "classes": 6, "shape": [1, 8, 8], "train": 24, "test": 12}
 TINY = {
     "dataset": IMAGES,

@@ -2,14 +2,34 @@
 
 import pytest
 import torch
-from generators import PROMPTED
 
 import raysim
 from raysim.algorithms.fed_cprompt import FedCPrompt
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
-MODEL = PROMPTED["fed_cprompt"]
+SMALL_RUN = {
+    "model": {
+        "name": "vit",
+        "width": 8,
+        "depth": 2,
+        "heads": 2,
+        "patch": 4,
+        "input_size": None,
+        "prompts": {
+            "kind": "coda",
+            "blocks": [0, 1],
+            "pool": 8,
+            "per_task": 2,
+            "length": 2,
+            "attention": "softmax",
+            "initial": "orthogonal",
+        },
+    },
+    "dataset__shape": [1, 8, 8],
+}
+
+MODEL = SMALL_RUN["model"]
 IMAGES = {"name": "synthetic", "classes": 6, "shape": [1, 8, 8], "train": 24, "test": 12}
 TINY = {
     "dataset": IMAGES,

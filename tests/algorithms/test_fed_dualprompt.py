@@ -3,14 +3,27 @@
 import numpy as np
 import pytest
 import torch
-from generators import PROMPTED
+from small_runs import MODELS
 
 import raysim
 from raysim.algorithms.fed_dualprompt import FedDualPrompt
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
-MODEL = PROMPTED["fed_dualprompt"]
+SMALL_RUN = {
+    "model": {
+        "name": "vit",
+        "width": 8,
+        "depth": 2,
+        "heads": 2,
+        "patch": 4,
+        "input_size": None,
+        "prompts": {"kind": "dual", "general_blocks": [0], "blocks": [1], "length": 2, "pool": 3},
+    },
+    "dataset__shape": [1, 8, 8],
+}
+
+MODEL = SMALL_RUN["model"]
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 24, "test": 8}
 TINY = {
     "dataset": IMAGES,
@@ -68,7 +81,7 @@ def test_a_task_trains_its_entry_and_key(tiny, simulate, pull):
     ("overrides", "words"),
     [
         ({"model": {"name": "mlp"}}, "found no prompts in the model, allowed: a model with prompts of the kind dual; "),
-        ({"model": PROMPTED["fed_l2p"]}, "found prompts of the kind l2p, allowed: a model with prompts of the kind d"),
+        ({"model": MODELS["fed_l2p"]}, "found prompts of the kind l2p, allowed: a model with prompts of the kind d"),
         (
             {
                 "scenario__boundaries": {"asynchronous": {"window": 4, "rounds_per_window": 1}},

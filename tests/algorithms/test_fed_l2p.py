@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from generators import GENERATORS, PROMPTED
+from small_runs import hyperparameters
 
 import raysim
 from raysim.algorithms.fed_l2p import FedL2P
@@ -12,7 +12,20 @@ from raysim.engine.orders import Order, RoundInfo
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
-MODEL = PROMPTED["fed_l2p"]
+SMALL_RUN = {
+    "model": {
+        "name": "vit",
+        "width": 8,
+        "depth": 2,
+        "heads": 2,
+        "patch": 4,
+        "input_size": None,
+        "prompts": {"kind": "l2p", "pool": 3, "length": 2, "top": 2},
+    },
+    "dataset__shape": [1, 8, 8],
+}
+
+MODEL = SMALL_RUN["model"]
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 24, "test": 8}
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 TINY = {"dataset": IMAGES, "scenario": CLASSES, "model": MODEL, "training__logits": "task"}
@@ -61,7 +74,7 @@ def test_images_that_another_method_passes_do_not_pull(tiny, simulate, monkeypat
         return real(half, step)
 
     monkeypatch.setattr(FedL2P.Client, "penalty", penalty)
-    lander = {**GENERATORS["lander"], "bn": 0.0, "client_batch": 5}
+    lander = {**hyperparameters("lander"), "bn": 0.0, "client_batch": 5}
     simulate(tiny(**TINY | {"training__logits": "all"}, methods={"lander": lander, "fed_l2p": {}}))
     assert len(seen) > 6
     assert 5 not in {rows for _, rows in seen}

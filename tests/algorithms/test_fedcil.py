@@ -18,6 +18,12 @@ from raysim.engine.events import RoundDone
 from raysim.engine.orders import RoundInfo
 from raysim.system.errors import ConfigError
 
+SMALL_RUN = {
+    "hyperparameters": {"width": 1, "noise": 2, "server_steps": 1, "server_batch": 3},
+    "dataset__shape": [1, 8, 8],
+    "unsure_bytes": True,
+}
+
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "test": 20}
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 SMALL = {"width": 1, "noise": 2, "server_steps": 2, "server_batch": 3, "server_lr": 0.01}

@@ -6,6 +6,8 @@ from test_lora import BASE, LORA, A, B
 
 from raysim.algorithms.ffa_lora import FfaLora
 
+SMALL_RUN = {"model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}}
+
 DECAYED = {"training__optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.3}}
 
 

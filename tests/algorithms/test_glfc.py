@@ -13,6 +13,8 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
+SMALL_RUN = {"unsure_steps": True}
+
 SOFTMAX = {"name": "probes:softmax"}
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 UNEVEN = {"kind": "dirichlet", "alpha": 0.7, "balanced": False, "min_samples": 3}

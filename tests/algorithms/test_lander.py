@@ -21,6 +21,24 @@ from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import generator
 
+SMALL_RUN = {
+    "hyperparameters": {
+        "batch": 4,
+        "steps": 1,
+        "images": 5,
+        "width": 2,
+        "calls": 2,
+        "warmup": 1,
+        "student_steps": 1,
+        "bn": 0.0,
+        "hidden": 2,
+        "dimension": 3,
+        "keep_best": False,
+        "anchor": 0.1,
+    },
+    "dataset__shape": [1, 8, 8],
+}
+
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "test": 20}
 FAST = {"calls": 1, "warmup": 2, "batch": 12, "steps": 2, "width": 2, "hidden": 3, "dimension": 5, "student_steps": 1}
 SOFTMAX = {"name": "test_lander:softmax"}

@@ -11,6 +11,8 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError
 
+SMALL_RUN = {"model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}}
+
 LORA = {"name": "probes:stacked", "adapters": {"rank": 2, "where": ["1"], "scale": 0.5}}
 """In float64, a layer from 6 inputs to 3 outputs with adapters, and a head."""
 A, B, BASE = "1.lora_a.weight", "1.lora_b.weight", "1.base.weight"

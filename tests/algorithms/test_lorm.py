@@ -14,6 +14,8 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError
 
+SMALL_RUN = {"model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}}
+
 HEAD, BIAS = "2.weight", "2.bias"
 ONE_STEP = {"training__batch_size": 12, "training__optimizer": {"lr": 0.3}}
 

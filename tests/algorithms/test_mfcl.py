@@ -22,6 +22,11 @@ from raysim.algorithms.mfcl import (
 from raysim.api import BatchStatistics, FlatModel, with_batch_statistics
 from raysim.system.errors import ConfigError
 
+SMALL_RUN = {
+    "hyperparameters": {"generated": 2, "steps": 2, "batch_size": 3, "latent": 2, "width": 2},
+    "dataset__shape": [1, 8, 8],
+}
+
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "test": 20}
 BYTES = {"name": "digits", "train_samples": 36}
 CLASSES = {"kind": "class_incremental", "tasks": 2}

@@ -16,6 +16,8 @@ from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError
 
+SMALL_RUN = {"model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}}
+
 ONE_STEP = {"training__batch_size": 12, "training__rounds_per_task": 1}
 HEAD, BIAS = "2.weight", "2.bias"
 

@@ -20,6 +20,8 @@ from raysim.engine.compatibility import check_methods
 from raysim.system import seeding
 from raysim.system.errors import Diverged
 
+SMALL_RUN = {"hyperparameters": {"epochs": 2}, "unsure_steps": True}
+
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 
 

@@ -18,6 +18,21 @@ from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
 from raysim.system.seeding import generator
 
+SMALL_RUN = {
+    "hyperparameters": {
+        "batch": 4,
+        "steps": 1,
+        "images": 5,
+        "width": 2,
+        "calls": 2,
+        "warmup": 1,
+        "student_steps": 1,
+        "bn": 0.0,
+        "z": 2,
+    },
+    "dataset__shape": [1, 8, 8],
+}
+
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "test": 20}
 FAST = {"calls": 2, "batch": 4, "steps": 2, "width": 2, "z": 3}
 SOFTMAX = {"name": "test_target:softmax"}

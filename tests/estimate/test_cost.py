@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 import torch
 from costs import cost_of
-from generators import GENERATORS, images_for
+from small_runs import config_keys, hyperparameters, small_run
 
 from raysim.algorithms.scaffold import Scaffold
 from raysim.api import ClientHalf, Delta, MemoryUse, Method, Term
@@ -81,8 +81,8 @@ def check_cost(config, run):
 
 def knobs(name, scenario):
     asynchronous = "schedule" in scenario
-    cheap = CHEAP | GENERATORS
-    return {name: (WITHOUT_BARRIER if asynchronous else cheap).get(name, cheap.get(name, {}))}
+    cheap = CHEAP.get(name) or hyperparameters(name)
+    return {name: WITHOUT_BARRIER.get(name, cheap) if asynchronous else cheap}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -96,7 +96,7 @@ def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario, ever
     first = [*SCENARIOS].index(scenario) % every
     for name in ("", *list(table("method"))[first::every]):
         methods = knobs(name, SCENARIOS[scenario]) if name else {}
-        config = tiny(seed=5, methods=methods, **SCENARIOS[scenario], **images_for(name))
+        config = tiny(seed=5, methods=methods, **SCENARIOS[scenario], **config_keys(name))
         try:
             check_methods(config)
         except ConfigError:
@@ -114,28 +114,25 @@ def test_bytes_after_a_round_without_clients_are_unsure(tiny, simulate):
     assert check_cost(config, run) == {"updates", "steps"}
 
 
-CACHING = {"re_fed", "icarl", "glfc", "dann"}  # train on cached samples; how many there are, the method decides
+@pytest.mark.parametrize("participation", [{}, pytest.param({"count": 2}, marks=pytest.mark.soak)])
+def test_bytes_and_steps_are_exact_unless_a_method_says_why_not(tiny, participation):
+    """Steps are unsure of methods that train on cached samples, whose number they decide, or on another dataset.
 
-
-@pytest.mark.parametrize(
-    ("participation", "unsure"),
-    [({}, set()), pytest.param({"count": 2}, {"c_flag", "dann", "fedcil"}, marks=pytest.mark.soak)],
-)
-def test_bytes_and_steps_of_these_methods_are_exact(tiny, participation, unsure):
-    """All methods' bytes, and the steps of all but five. CFeD's reviewers train on parts of another dataset.
-
-    Where clients take part in some rounds only, bytes of three more are "about": whether a client has a memory or a
-    frozen generator, and so sends a term for it, depends on when it took part.
+    Bytes are unsure if clients take part in some rounds only, and a client sends a term only after it took part.
     """
-    second = {"name": "synthetic", "classes": 7, "shape": [6], "train": 22, "test": 7, "seed": 9}
     costs = {}
     for name in table("method"):
-        keys = {"alpha": 0.01} if name == "c_flag" else GENERATORS.get(name, {})
-        more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
-        costs[name] = cost_of(tiny(methods={name: keys}, participation=participation, **more))
-    assert {name for name, cost in costs.items() if cost.unsure_steps} == {*CACHING, "cfed"}
+        keys = {"methods": {name: hyperparameters(name)}, **config_keys(name)}
+        costs[name] = cost_of(tiny(participation=participation, **keys))
+    assert {name for name, cost in costs.items() if cost.unsure_steps} == {*filter(declares("unsure_steps"), costs)}
     assert not any(cost.unsure_updates for cost in costs.values())
+    unsure = {*filter(declares("unsure_bytes"), costs)} if participation else set()
     assert {name for name, cost in costs.items() if cost.unsure_bytes} == unsure
+
+
+def declares(fact):
+    """A function: whether a method's small run declares this."""
+    return lambda name: small_run(name).get(fact, False)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from estimates import made, memory_of
-from generators import GENERATORS, images_for
 
 import raysim
 from raysim.config.lookup import table
@@ -245,8 +244,7 @@ def test_tables_that_do_not_fit_are_refused_at_the_start(tiny, check, monkeypatc
 
 
 WINDOWS = {"boundaries": {"asynchronous": {"window": 7, "rounds_per_window": 2}}}
-PACED = {name: {"methods": {name: GENERATORS.get(name, {})}, **images_for(name)} for name in table("method")} | {
-    "c_flag": {"methods": {"c_flag": {"alpha": 0.01}}},
+PACED = {name: {"methods": {name: hyperparameters(name)}, **config_keys(name)} for name in table("method")} | {
     "classes": {"scenario": {"kind": "class_incremental", "tasks": 4}},
     "windows": {"scenario": {"kind": "class_incremental", "tasks": 2, **WINDOWS}, "training__rounds_per_task": None},
     "fedbuff": {

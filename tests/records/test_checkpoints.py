@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from generators import GENERATORS, images_for
+from small_runs import config_keys, hyperparameters
 
 from raysim.api import ClientHalf, Method
 from raysim.config.lookup import table
@@ -27,7 +27,6 @@ from raysim.system.state import decode, describe_foreign, encode
 EVERY = {"checkpoint": {"every_rounds": 1}, "training__batch_size": 3, "memory": {"capacity": 4}}
 EVERY |= {"logging": {"dispatches": True, "memory": True}}
 TURNS = {"participation": {"count": 2}, "model": {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}}
-QUICK = {"re_fed": {"epochs": 2}, **GENERATORS, "lander": GENERATORS["lander"] | {"keep_best": True}}
 FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}}
 FEDASYNC = {
     "kind": "asynchronous",
@@ -102,9 +101,7 @@ IN_TURN = [
 
 @pytest.mark.parametrize("name", IN_TURN)
 def test_every_method_goes_on_as_if_nothing_had_been(tiny, name):
-    second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
-    more = {"dataset__unlabelled": second} if name == "cfed" else images_for(name)
-    assert_same(tiny(methods={name: QUICK.get(name, {})}, **EVERY | TURNS | more))
+    assert_same(tiny(methods={name: hyperparameters(name)}, **EVERY | TURNS | config_keys(name)))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
