@@ -1,9 +1,10 @@
 """What the tests of all methods run each method with.
 
-A method's own test file says it, in a literal `SMALL_RUN`. Its keys are optional:
+A method's own test file says it, in `SMALL_RUN`, an expression without names. Its keys are optional:
 
 - `hyperparameters`: those that make the method cheap to run, or steady at the tests' learning rates;
-- `bytes_up`, `bytes_down`: the bytes per client and round that are no vectors as long as the model;
+- `bytes_up`, `bytes_down`: the bytes per client and round besides vectors as long as the model;
+- `sends_at_end`: whether a client sends something else when a task ends;
 - `unsure_steps`, `unsure_bytes`: whether `raysim check` marks them as unsure, bytes if clients take part in turns;
 - all others are keys of the config, with __ for dots, such as the `model` that a method needs.
 """
@@ -16,16 +17,16 @@ from typing import Any
 from raysim.config.lookup import table
 
 ALGORITHMS = Path(__file__).parent / "algorithms"
-FACTS = ("hyperparameters", "bytes_up", "bytes_down", "unsure_steps", "unsure_bytes")
+FACTS = ("hyperparameters", "bytes_up", "bytes_down", "sends_at_end", "unsure_steps", "unsure_bytes")
 
 
 @cache
 def small_run(name: str) -> dict[str, Any]:
-    """The literal SMALL_RUN of a method's test file; empty if there is none."""
+    """The SMALL_RUN of a method's test file; empty if there is none."""
     file = ALGORITHMS / f"test_{name}.py"
     for statement in ast.parse(file.read_text(encoding="utf-8")).body if file.exists() else ():
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "SMALL_RUN":
-            found: dict[str, Any] = ast.literal_eval(statement.value)
+            found: dict[str, Any] = eval(compile(ast.Expression(statement.value), file, "eval"), {})
             return found
     return {}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from generators import ADAPTED, PROMPTED
+from small_runs import config_keys, hyperparameters
 
 import raysim
 from raysim.config.lookup import table
@@ -22,8 +22,6 @@ DRAWING = {
 }
 OWN = yaml.safe_load((Path(__file__).parents[2] / "examples" / "own_package" / "run.yaml").read_text())
 SECOND = {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 4, "seed": 1}  # without labels
-IMAGES = {"dataset.shape": [1, 8, 8]}  # a size that generators have
-GENERATES = {"batch": 6, "steps": 2, "images": 13, "width": 4, "warmup": 1, "student_steps": 2, "calls": 2}
 RUNS: dict[str, dict[str, Any]] = {
     "dropout": {
         "model.dropout": 0.5,
@@ -40,7 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "methods": {"quantize": {"bits": 4, "feedback": True}, "probes:Threads": {}},
         "resources.server_cpus": 1,
     },
-    # the methods that no other test of this folder runs, as many together as go together; ELSEWHERE are the others
+    # methods that no other test of this folder runs, as many together as go together
     "c_flag and fedavgm": DRAWING | {"methods": {"c_flag": {}, "fedavgm": {}}},
     "joint, flwf, special_c and fedadam": DRAWING
     | {"methods": {"joint": {}, "flwf": {}, "special_c": {}, "fedadam": {}}},
@@ -54,18 +52,19 @@ RUNS: dict[str, dict[str, Any]] = {
     | {"dataset": OWN["dataset"] | {"train_samples": 200}, "methods": {"er": {}}, "training.rounds_per_task": 3},
     "features": {"model": {"name": "mlp", "hidden": [12, 6], "dropout": 0.3, "freeze": ["1.*"], "cache": True}}
     | {"methods": {"der": {}}},
-    "dann": DRAWING | {"methods": {"dann": {}}},
     "auxiliary networks": DRAWING | {"methods": {"beside:Adversarial": {}, "beside:Flow": {}}},
-    "glfc": DRAWING | {"methods": {"glfc": {}}},
-    "target": DRAWING | IMAGES | {"methods": {"target": GENERATES | {"z": 2}}},
-    "lander": DRAWING | IMAGES | {"methods": {"lander": GENERATES | {"hidden": 2, "dimension": 5}}},
-    "mfcl": DRAWING | IMAGES | {"methods": {"mfcl": {"generated": 2, "steps": 2, "latent": 3, "width": 2}}},
-    **{name: {"model": ADAPTED[name] | {"dropout": 0.3}, "methods": {name: {}}} for name in ADAPTED},
-    **{name: IMAGES | {"model": model, "methods": {name: {}}} for name, model in PROMPTED.items()},
-    "fedcil": DRAWING | IMAGES | {"methods": {"fedcil": {"width": 1, "noise": 2, "server_steps": 2}}},
-    "af_fcl": DRAWING | {"methods": {"af_fcl": {"width": 3}}},
 }
-ELSEWHERE = {"a_gem", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
+ELSEWHERE = {"a_gem", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}  # in this folder's other tests
+NAMED = ELSEWHERE | {name for run in RUNS.values() for name in run.get("methods", {})}
+SMALL = {
+    name: DRAWING
+    | {key.replace("__", "."): value for key, value in config_keys(name).items()}
+    | {"methods": {name: hyperparameters(name)}}
+    for name in table("method")
+    if name not in NAMED
+}
+"""All other methods, each alone."""
+RUNS |= SMALL
 ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}
@@ -130,18 +129,10 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("icarl, gpm and fot", AUTO, id="icarl-auto"),
         pytest.param("a user-defined package", TWO_EACH, id="own-two"),
         pytest.param("features", AUTO, id="features-auto"),
-        pytest.param("dann", ONE_EACH, id="dann-one", marks=SOAK),
         pytest.param("auxiliary networks", ONE_EACH, id="networks-one"),
         pytest.param("auxiliary networks", TWO_EACH, id="networks-two", marks=SOAK),
         pytest.param("heads", AUTO, id="heads-auto", marks=SOAK),
-        pytest.param("glfc", TWO_EACH, id="glfc-two", marks=SOAK),
-        pytest.param("target", TWO_EACH, id="target-two", marks=SOAK),
-        pytest.param("lander", TWO_EACH, id="lander-two", marks=SOAK),
-        pytest.param("mfcl", AUTO, id="mfcl-auto", marks=SOAK),
-        *(pytest.param(name, TWO_EACH, id=f"{name}-two", marks=SOAK) for name in ADAPTED),
-        *(pytest.param(name, TWO_EACH, id=f"{name}-two", marks=SOAK) for name in PROMPTED),
-        pytest.param("fedcil", TWO_EACH, id="fedcil-two", marks=SOAK),
-        pytest.param("af_fcl", TWO_EACH, id="af-fcl-two", marks=SOAK),
+        *(pytest.param(name, TWO_EACH, id=f"{name}-two", marks=SOAK) for name in SMALL),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(
@@ -159,12 +150,6 @@ def test_ray_gives_the_bits_of_the_local_run(
     assert [list(clients) for clients in placed[-1].clients] == PLACES[way["resources.clients_per_actor"]]
     assert placed[-1].server == ((RUNS[name] | way).get("resources.server_cpus", 0), 0)
     assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" in way)
-
-
-def test_every_method_of_raysim_runs_on_ray() -> None:
-    assert {*table("method")} - ELSEWHERE == {
-        name for run in RUNS.values() for name in run.get("methods", {}) if ":" not in name
-    }
 
 
 @pytest.mark.parametrize("name", [name if name == "dropout" else pytest.param(name, marks=SOAK) for name in RUNS])

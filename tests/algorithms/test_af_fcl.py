@@ -17,7 +17,9 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError
 
-SMALL_RUN = {"hyperparameters": {"width": 2}, "dataset__shape": [1, 8, 8]}
+# A layer of the flow has 7 * 2 + 2, twice 2 * (2 * 2 + 2) + 4 * 2 + 2, and 2 * 6 + 6 parameters: 78. There are four.
+# Down come also the orders of 6 features, int64.
+SMALL_RUN = {"hyperparameters": {"width": 2}, "bytes_up": 4 * 312, "bytes_down": 4 * 312 + 4 * 8 * 6}
 
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 SMALL = {"width": 3, "flow_lr": 0.01}

@@ -18,7 +18,7 @@ import pytest
 import torch
 from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, sample, write_down_calls
 from costs import cost_of
-from generators import GENERATORS, MODELS
+from small_runs import MODELS, hyperparameters
 
 from raysim.config.lookup import resolve, table
 from raysim.engine import synchronous
@@ -28,9 +28,7 @@ from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
 GENERATES = (("batch", 2), ("steps", 1), ("images", 3), ("width", 2), ("warmup", 1), ("student_steps", 1))
-QUICK = {  # knobs that only make a method cheaper to run
-    "re_fed": (("epochs", 2),),
-    **{name: tuple(knobs.items()) for name, knobs in GENERATORS.items()},
+QUICK = {  # that have the loss of statistics, which their small runs have not
     "target": (*GENERATES, ("calls", 2), ("z", 2)),
     # keep_best would keep the model that was sent in a task's only round
     "lander": (*GENERATES, ("calls", 1), ("hidden", 2), ("dimension", 3), ("keep_best", False)),
@@ -104,7 +102,7 @@ def ran(asked, simulate):
 
 
 def with_defaults(*names):
-    return tuple((name, QUICK.get(name, ())) for name in names)
+    return tuple((name, QUICK.get(name) or tuple(hyperparameters(name).items())) for name in names)
 
 
 def name_of(name):

@@ -14,7 +14,7 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
-SMALL_RUN = {"unsure_steps": True, "unsure_bytes": True}
+SMALL_RUN = {"unsure_steps": True, "unsure_bytes": True, "sends_at_end": True}
 
 STACKED = {"name": "probes:stacked"}  # f = A x + a of size 3, z = W f + w
 CLASSES = {"kind": "class_incremental", "tasks": 2}

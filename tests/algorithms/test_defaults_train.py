@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generators import ADAPTED, PROMPTED
+from small_runs import config_keys
 
 import raysim
 from raysim.config.lookup import table
@@ -21,7 +21,7 @@ STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 DIVERGED = ("fedavgm", "fedadam", "fedyogi", "ewc")  # or ended at chance, with the papers' defaults
 SLOW = ("fedcil", "af_fcl")  # a minute each; their configs have other defaults for small data
-NEEDS_MORE = {"cfed", "target", "lander", "mfcl"} | {*PROMPTED} | {*ADAPTED}
+NEEDS_MORE = {name for name in table("method") if config_keys(name)} - {"fedcil"}
 """Samples without labels, BatchNorm, prompts or adapters, which these streams do not have."""
 COMMON = {"memory.capacity": 50, "logging.tensorboard": False}
 

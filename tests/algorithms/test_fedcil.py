@@ -18,10 +18,14 @@ from raysim.engine.events import RoundDone
 from raysim.engine.orders import RoundInfo
 from raysim.system.errors import ConfigError
 
+# The generator has 56 + 16 + 516 + 8 + 130 + 4 + 33 + 2 + 10 = 775 parameters: of layers and their BatchNorms in
+# turn. The second head has 5 weights and a bias. A client says which of the 4 classes it has, in a byte each.
 SMALL_RUN = {
     "hyperparameters": {"width": 1, "noise": 2, "server_steps": 1, "server_batch": 3},
     "dataset__shape": [1, 8, 8],
     "unsure_bytes": True,
+    "bytes_up": 4 * (775 + 5 + 1) + 4,
+    "bytes_down": 4 * (775 + 5 + 1),
 }
 
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "test": 20}

@@ -12,6 +12,9 @@ from raysim.engine.compatibility import check_fit
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 
+# without the head, from 5 features to 4 classes; both ways
+SMALL_RUN = {"bytes_up": -4 * (5 * 4 + 4), "bytes_down": -4 * (5 * 4 + 4)}
+
 LOCAL = {"evaluation": {"model": "local"}}
 SKEWED = {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3, "balanced": False}, "seed": 2}
 

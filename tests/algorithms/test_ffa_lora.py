@@ -6,7 +6,12 @@ from test_lora import BASE, LORA, A, B
 
 from raysim.algorithms.ffa_lora import FfaLora
 
-SMALL_RUN = {"model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}}
+# without A of rank 2 for 6 inputs; both ways
+SMALL_RUN = {
+    "model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}},
+    "bytes_up": -4 * 2 * 6,
+    "bytes_down": -4 * 2 * 6,
+}
 
 DECAYED = {"training__optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.3}}
 

@@ -13,6 +13,8 @@ from raysim.models.building import build_model
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
+SMALL_RUN = {"sends_at_end": True}
+
 SOFTMAX = {"name": "probes:softmax"}
 
 

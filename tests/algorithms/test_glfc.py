@@ -13,7 +13,7 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
-SMALL_RUN = {"unsure_steps": True}
+SMALL_RUN = {"unsure_steps": True, "sends_at_end": True}
 
 SOFTMAX = {"name": "probes:softmax"}
 CLASSES = {"kind": "class_incremental", "tasks": 2}

@@ -21,6 +21,7 @@ from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import generator
 
+# the layer att from 5 features to vectors of 3, both ways, and a loss
 SMALL_RUN = {
     "hyperparameters": {
         "batch": 4,
@@ -37,6 +38,8 @@ SMALL_RUN = {
         "anchor": 0.1,
     },
     "dataset__shape": [1, 8, 8],
+    "bytes_up": 4 * (3 * 5 + 3) + 4,
+    "bytes_down": 4 * (3 * 5 + 3),
 }
 
 IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "test": 20}

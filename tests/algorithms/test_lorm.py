@@ -14,7 +14,12 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError
 
-SMALL_RUN = {"model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}}
+# the diagonal of the Gram matrix of 6 inputs, and half of that of 5
+SMALL_RUN = {
+    "model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}},
+    "bytes_up": 4 * (6 + 15),
+    "sends_at_end": True,
+}
 
 HEAD, BIAS = "2.weight", "2.bias"
 ONE_STEP = {"training__batch_size": 12, "training__optimizer": {"lr": 0.3}}

@@ -16,7 +16,11 @@ from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError
 
-SMALL_RUN = {"model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}}}
+# prototypes and means of 5 features, and counts, of 4 classes
+SMALL_RUN = {
+    "model": {"name": "mlp", "hidden": [5], "adapters": {"rank": 2, "where": ["*"]}},
+    "bytes_up": 4 * 4 * (2 * 5 + 1),
+}
 
 ONE_STEP = {"training__batch_size": 12, "training__rounds_per_task": 1}
 HEAD, BIAS = "2.weight", "2.bias"

@@ -23,6 +23,9 @@ from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import generator
 
+# codes of a byte for 59 parameters, and a norm
+SMALL_RUN = {"bytes_up": 59 + 4}
+
 DRAWS = np.random.default_rng(0)
 BITS = {2: 1, 4: 7, 8: 127}
 VECTORS = st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=30).map(lambda v: np.array(v, np.float64))

@@ -3,6 +3,7 @@
 import method_chooser
 import pytest
 from pages import ROOT
+from small_runs import MODELS
 
 from raysim.config import load
 from raysim.engine.compatibility import check_methods
@@ -51,6 +52,6 @@ def test_methods_for_unknown_ends_of_tasks_can_run_without_them(question: str) -
         "training.logits": "all",
     }
     for choice in fitting:
-        source = "fed_l2p" if choice.name == "fed_l2p" else "quickstart"  # its prompts need a transformer
+        source = choice.name if choice.name in MODELS else "quickstart"  # prompts need a transformer
         config = load(source, {"methods": {choice.name: {}}, **hidden})
         choose_memory(config, check_methods(config))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from estimates import made, memory_of
+from small_runs import config_keys, hyperparameters
 
 import raysim
 from raysim.config.lookup import table

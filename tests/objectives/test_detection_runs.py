@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generators import ADAPTED, PROMPTED
+from small_runs import MODELS, PROMPTED, hyperparameters
 
 from raysim.config import Config, load
-from raysim.config.lookup import table
+from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.federation.federation import build_federation
 from raysim.launch.check import estimate_run
@@ -28,13 +28,6 @@ BASE = {
 }
 NO_CLASSES = "needs classes, because it distills their logits"
 NO_HEAD = "found no head in model.name=tiny_yolo, allowed: a model that returns the output of its last layer"
-REFUSED = dict.fromkeys(("lwf", "flwf", "cfed", "icarl", "glfc", "target", "lander", "mfcl", "fedcil"), NO_CLASSES) | {
-    "dann": NO_HEAD,
-    **dict.fromkeys(PROMPTED, "found no (prompts|head) in"),
-    **dict.fromkeys(ADAPTED, "found no (adapters|head) in"),
-    "pilora": NO_CLASSES,
-    "af_fcl": NO_CLASSES,
-}
 
 
 def config_of(**overrides: object) -> Config:
@@ -48,12 +41,21 @@ def check(config: Config) -> None:
     check_fit(config, check_model(config, federation.shape, federation.classes), federation.classes)
 
 
+def refusal(method: str) -> str | None:
+    """The words that refuse a method: its need of classes, of a part of the model, or of a head."""
+    kind = resolve("method", method)
+    if "classes" in kind.needs:
+        return NO_CLASSES
+    if method in MODELS:
+        return f"found no ({'prompts' if method in PROMPTED else 'adapters'}|head) in"
+    return NO_HEAD if kind().head_parts() else None
+
+
 @pytest.mark.parametrize("method", [*table("method")])
 def test_every_method_runs_or_says_what_it_needs(method: str, simulate: Callable[..., Any]) -> None:
-    keys = {"epochs": 2} if method == "re_fed" else {}
-    config = config_of(methods={method: keys})
-    if method in REFUSED:
-        with pytest.raises(ConfigError, match=f"methods.{method}: {REFUSED[method]}"):
+    config = config_of(methods={method: hyperparameters(method)})
+    if refused := refusal(method):
+        with pytest.raises(ConfigError, match=f"methods.{method}: {refused}"):
             check(config)
         return
     check(config)

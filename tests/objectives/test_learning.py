@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from generators import ADAPTED, PROMPTED
+from small_runs import ADAPTED, PROMPTED
 
 from raysim.config import Config, load
 from raysim.config.lookup import resolve, table
@@ -36,19 +36,6 @@ OBJECTIVES: dict[str, dict[str, object]] = {
         "model": {"name": "token_data:bigram"},
     },
 }
-CLASSES = {
-    "lwf",
-    "flwf",
-    "cfed",
-    "icarl",
-    "glfc",
-    "target",
-    "lander",
-    "mfcl",
-    "fedcil",
-    "af_fcl",
-    "pilora",
-}  # which distil logits of classes, or keep samples by class
 PLACES = [[2, 0], [1]]
 
 
@@ -92,7 +79,7 @@ def test_every_method_runs_or_says_that_it_needs_classes(
     knobs = {"strength": 0.01} if method == "ewc" else {}  # squared errors have large gradients
     adapted = {"model": ADAPTED[method]} if method in ADAPTED and objective != "next_token" else {}
     config = config_of(objective, methods={method: knobs}, **adapted)
-    if method in CLASSES or (method == "dann" and objective == "next_token"):
+    if "classes" in resolve("method", method).needs or (method == "dann" and objective == "next_token"):
         with pytest.raises(ConfigError, match=f"methods.{method}: (needs classes|looks at one feature vector)"):
             check_methods(config)
         return

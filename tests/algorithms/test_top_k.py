@@ -15,6 +15,9 @@ from raysim.engine.compatibility import check_methods
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
+# an entry and its place
+SMALL_RUN = {"bytes_up": 4 + 4}
+
 SOFTMAX = {"name": "probes:softmax"}
 DRAWS = np.random.default_rng(0)
 
