@@ -13,6 +13,7 @@ from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
 SMALL_RUN = {
+    "hyperparameters": {"pull": 0.5},
     "model": {
         "name": "vit",
         "width": 8,

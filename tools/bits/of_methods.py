@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from small_runs import config_keys, hyperparameters
+
 from bits.run import Keys, Run, alone, classes, domains
+from raysim.config.lookup import table
 
 THREE: Keys = {**domains(3), "participation": {"fraction": 0.75}}
 SHARP: Keys = {"memory": {"capacity": 6, "per": "task"}}  # a memory for each task
@@ -179,7 +182,6 @@ ALONE = {
     "lorm, b": Run({**alone("lorm", train="b", alpha_head=0.0), **THREE, **ADAPTED}),
     "pilora": Run({**alone("pilora", sparse=0.02, temperature=0.5), **classes(3), **ADAPTED}),
     "pilora, domains": Run({**alone("pilora", compact=0.1, orthogonal=0.2), **THREE, **ADAPTED}),
-    "fed_l2p": Run({**alone("fed_l2p", pull=0.5), **classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2})}),
     "fed_dualprompt": Run({**alone("fed_dualprompt", pull=0.5), **classes(3), **prompted(DUAL)}),
     "fed_coda_prompt": Run({**alone("fed_coda_prompt", mu=0.5, expand=True), **classes(3), **prompted(CODA)}),
     "fed_coda_prompt, given components": Run(
@@ -221,9 +223,6 @@ TOGETHER = {
     ),
     "lander + fedprox": Run({**classes(3), **IMAGES, **BATCH_NORM, "methods": {"lander": LANDER, "fedprox": {}}}),
     "mfcl + fed_a_gem": Run({**classes(3), **IMAGES, "methods": {"mfcl": SMALL_MFCL | {"w_bn": 0.0}, "fed_a_gem": {}}}),
-    "fed_l2p + fed_a_gem": Run(
-        {**classes(3), **prompted({"kind": "l2p", "pool": 3, "top": 2}), "methods": {"fed_l2p": {}, "fed_a_gem": {}}}
-    ),
     "fed_dualprompt + fed_a_gem": Run(
         {**classes(3), **prompted(DUAL), "methods": {"fed_dualprompt": {}, "fed_a_gem": {"sample_size": 4}}}
     ),
@@ -248,3 +247,18 @@ TOGETHER = {
         | {"participation.count": 2, "training.local_epochs": 2}
     ),
 }
+
+
+def small(name: str, *others: str) -> Run:
+    """Return a class-incremental run of a method with its small run's keys, and with other methods."""
+    keys = {key.replace("__", "."): value for key, value in config_keys(name).items()}
+    return Run({**classes(3), **keys, "methods": {name: hyperparameters(name), **{other: {} for other in others}}})
+
+
+SMALL = {
+    title: run
+    for name in table("method")
+    if name not in ALONE
+    for title, run in ((name, small(name)), (f"{name} + fed_a_gem", small(name, "fed_a_gem")))
+}
+"""The methods that no run above names: a new method is here by its test file."""

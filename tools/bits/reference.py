@@ -10,6 +10,7 @@ from bits.run import Run
 RUNS: dict[str, Run] = {
     **of_methods.ALONE,
     **of_methods.TOGETHER,
+    **of_methods.SMALL,
     **of_scenarios.DATA_AND_TASKS,
     **of_scenarios.IN_TIME,
     **of_kinds.OTHER_DATA,

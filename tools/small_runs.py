@@ -1,4 +1,4 @@
-"""What the tests of all methods run each method with.
+"""The small run of each method, for the tests and tools that run all methods.
 
 A method's own test file says it, in `SMALL_RUN`, an expression without names. Its keys are optional:
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from raysim.config.lookup import table
 
-ALGORITHMS = Path(__file__).parent / "algorithms"
+ALGORITHMS = Path(__file__).parents[1] / "tests" / "algorithms"
 FACTS = ("hyperparameters", "bytes_up", "bytes_down", "sends_at_end", "unsure_steps", "unsure_bytes")
 
 
