@@ -140,6 +140,13 @@ INTERNAL = re.compile(
 """Names, variables, processes, and texts of Ray that its public interface does not have."""
 
 
+def root_of(node: ast.expr) -> str:
+    """Return the name with which an expression such as `ray.remote(f).options` begins, or nothing."""
+    while isinstance(node, ast.Attribute | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def goes_around_the_fence(tree: ast.AST, texts: bool) -> list[str]:
     """Return what a file uses of Ray's internals: modules, attributes, options, and with `texts` also strings."""
     documented = {
@@ -156,9 +163,9 @@ def goes_around_the_fence(tree: ast.AST, texts: bool) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ray":
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             used += [name for name in names if re.search(r"\._|^ray\.core", name)]
-        elif isinstance(node, ast.Attribute) and re.search(r"\bray\._", ast.unparse(node)):
+        elif isinstance(node, ast.Attribute) and root_of(node) == "ray" and "ray._" in ast.unparse(node):
             used.append(ast.unparse(node))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("ray."):
+        elif isinstance(node, ast.Call) and root_of(node.func) == "ray":
             used += [f"{word.arg}=" for word in node.keywords if word.arg and word.arg.startswith("_")]
         elif texts and isinstance(node, ast.Constant) and node not in documented and INTERNAL.search(str(node.value)):
             used.append(repr(node.value))
