@@ -227,6 +227,41 @@ def test_a_second_pass_moves_batch_norms_statistics_once_more(tiny, simulate):
     assert [run.state["2.num_batches_tracked"].item() for run in runs] == [12, 18]
 
 
+def test_clients_draw_with_the_generators_running_statistics(tiny, simulate, monkeypatch):
+    """Weights of 0 and a last bias of artanh .5 make every pixel .5 before the last BatchNorm.
+
+    Its running mean is .1 and its running variance .16: pixels are (.5 - .1) / sqrt(.16 + 1e-5) = .999969 in every
+    step. With the batch's own statistics they would be 0.
+    """
+    module = make_generator((1, 8, 8), 3, 2, True, torch.float32)
+    for layer in module:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.zeros_(layer.weight)
+            nn.init.constant_(layer.bias, math.atanh(0.5))
+    module[-1].running_mean.fill_(0.1)
+    module[-1].running_var.fill_(0.16)
+    weights, drawn = FlatModel(module).weights(), []
+    ending, learning = Mfcl.Server.end_task, Mfcl.Client.task_loss
+
+    def end_task(half, server):
+        ending(half, server)
+        half.generator = weights.parameters, weights.buffers, weights.integers
+
+    def task_loss(half, step):
+        if half.old is not None:
+            drawn.append(step.x[half.first :].clone())
+        return learning(half, step)
+
+    monkeypatch.setattr(Mfcl.Server, "end_task", end_task)
+    monkeypatch.setattr(Mfcl.Client, "task_loss", task_loss)
+    normalized = {**BYTES, "normalize": {"mean": [0.2], "std": [3.0]}}
+    simulate(tiny(**{**TINY, "dataset": normalized}, training__local_epochs=2, methods={"mfcl": SMALL}))
+    assert len(drawn) > 6
+    for x in drawn:
+        assert x.shape == (3, 1, 8, 8)
+        np.testing.assert_allclose(x, 0.999969, atol=2e-6)
+
+
 def test_the_generator_goes_on_and_the_model_stays(tiny, simulate):
     """At each boundary but the last, it learns from where it was; the frozen model is the server's, to the bit."""
     three = {**TINY, "scenario": {**CLASSES, "tasks": 3}, "dataset": {**IMAGES, "classes": 6}}

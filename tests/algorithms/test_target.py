@@ -255,6 +255,29 @@ def test_the_student_takes_part_after_the_warm_up(config, server, calls, warmup,
     assert (synthesis.student is None) == (not adversarial)
 
 
+def test_the_students_rate_falls_by_a_cosine_over_its_calls(config, server, monkeypatch):
+    """From .2 to .0002 over 200 calls: in the middle their mean .1001, after a third of the way .0002 + .1998 * 3/4.
+
+    The second call has .2 - .1998 (1 - cos(pi / 200)) / 2 = .2 - .1998 * 6.1684e-5 = .19998768.
+    """
+    run, half = server(config({"calls": 1, "student_steps": 2}))
+    rates, step = [], target.LocalSgd.step
+    monkeypatch.setattr(target.LocalSgd, "step", lambda *given: rates.append(given[-1]) or step(*given))
+    with run.rng_scope("probe"):
+        synthesis = Synthesis(half.method, run)
+        synthesis.synthesize(0)
+        for _ in range(2):
+            synthesis.teach(1)
+        assert synthesis.taught == 2
+        for taught in (100, 200):
+            synthesis.taught = taught
+            synthesis.teach(1)
+        synthesis.taught = 200 / 3
+        synthesis.teach(1)
+    found = [0.2, 0.19998768, 0.1001, 0.0002, 0.15005]
+    assert rates[::2] == rates[1::2] == pytest.approx(found, abs=5e-9)
+
+
 def test_a_student_learns_the_teacher(config, server):
     """Its distance to the teacher's outputs on the images shrinks; the teacher keeps every bit."""
     run, half = server(config({"calls": 1, "batch": 16, "student_steps": 40}))

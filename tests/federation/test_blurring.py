@@ -80,6 +80,39 @@ def test_which_samples_is_drawn() -> None:
     assert len(set.union(*map(early, range(60)))) > 15  # all 20, but for chance: a row is missed with .9^60 = .002
 
 
+def test_gradual_drift_is_drawn_from_the_rows_nearest_to_the_boundary_on_both_sides() -> None:
+    """blur .4 of 20 rows: 4 rows of each task change sides, drawn from the 8 that are nearest to the boundary.
+
+    Of the rows 0 to 19 of the first task these are 12 to 19, and of the second task's 20 to 39 the first 8. A row is
+    missed in all 60 draws with a probability of 2^-60.
+    """
+    late, early = set(), set()
+    for seed in range(60):
+        first, second = blur_boundaries(numbered(20, 20), [0, 1], 0.4, np.random.default_rng(seed), nearest=True)
+        moved = [
+            {int(row) for task, part in time for row in part if task == other}
+            for time, other in ((second, 0), (first, 1))
+        ]
+        assert [len(rows) for rows in moved] == [4, 4]
+        late |= moved[0]
+        early |= moved[1]
+    assert (late, early) == ({*range(12, 20)}, {*range(20, 28)})
+
+
+def test_where_both_sides_reach_the_same_rows_each_changes_sides_once() -> None:
+    """blur .8 of an inner task of 10: 4 rows to each side, of the first 8 and of the last 8, and 2 stay."""
+    earlier, later = set(), set()
+    for seed in range(60):
+        rows, draws = numbered(10, 10, 10), np.random.default_rng(seed)
+        first, second, third = blur_boundaries(rows, [0, 1, 2], 0.8, draws, nearest=True)
+        moved = [{int(row) - 10 for task, part in time for row in part if task == 1} for time in (first, second, third)]
+        assert [len(rows) for rows in moved] == [4, 2, 4]
+        assert set.union(*moved) == {*range(10)}
+        earlier |= moved[0]
+        later |= moved[2]
+    assert (earlier, later) == ({*range(8)}, {*range(2, 10)})
+
+
 def test_online_every_window_has_its_share() -> None:
     """Six samples in each window of five: of 30, 24 and 6 foreign ones."""
     times = blur_boundaries(numbered(30, 30), [0, 1], 0.4, np.random.default_rng(0))
