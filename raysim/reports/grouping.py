@@ -26,6 +26,7 @@ from raysim.system.errors import ConfigError
 NOT_OF_THE_SETTING = (
     *("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client"),
     *("dataset.root", "dataset.download", "callbacks.wandb", "callbacks.mlflow"),
+    "evaluation.every",  # of older configs, where it decides nothing
 )
 OF_THE_TESTS = frozenset({"evaluation.model", "evaluation.split", "evaluation.top_k"})
 """Keys that are always of the setting, as accuracies with others cannot be compared."""

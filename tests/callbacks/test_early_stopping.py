@@ -140,7 +140,7 @@ REFUSED = {
         "callbacks.early_stopping: protocol: found 'class_il', allowed: domain_il, as the tasks are",
     ),
     "one evaluation a task": (
-        {"evaluation": {"every": "task"}},
+        {"evaluation": {}},
         "metric: found an evaluation per task, allowed: evaluation.every_rounds",
     ),
     "an unknown direction": ({"early_stopping.metric": "mine"}, "mode: found auto for 'mine', allowed: max or min"),

@@ -80,7 +80,6 @@ def config(tiny):
         scenario={"kind": "class_incremental", "tasks": 2},
         methods={"probes:Everything": {}},
         model__dropout=0.3,
-        evaluation={"every": "task"},
         logging__tensorboard=True,
         seed=7,
     )

@@ -85,6 +85,14 @@ def test_what_is_done_is_not_run_again(copy: Path, grid: Grid) -> None:
     assert [outcome.result.seed for outcome in outcomes if outcome.result] == [0, 0, 1, 1]
 
 
+def test_a_run_with_a_key_of_older_configs_is_done(copy: Path, grid: Grid) -> None:
+    for config in copy.glob("*/*/config.yaml"):
+        text = config.read_text()
+        config.write_text(text.replace("evaluation:\n", "evaluation:\n  every: task\n"))
+        assert config.read_text() != text
+    assert set(standings(grid(AXES), copy).values()) == {"done"}
+
+
 def test_a_narrowed_sweep_leaves_the_register_of_the_others(copy: Path, grid: Grid) -> None:
     before = dict(read_labels(copy).runs)
     shutil.rmtree(copy / "FL/seed-1")
