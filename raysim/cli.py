@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,8 +110,9 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
         with uncollected():
             from raysim.launch.bar import open_run_display
             from raysim.launch.display import result_console, show_result
+            from raysim.launch.resolving import default_directory, resolve_run
             from raysim.launch.resuming import resolve_resumed
-            from raysim.launch.run import default_directory, run
+            from raysim.launch.run import carry_out
 
         if draft is None or asked.resume:
             config = resolve_resumed(asked.out, asked.config, asked.overrides, asked.trust)
@@ -119,8 +121,9 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
         out = asked.out if asked.resume else asked.out or default_directory(config, asked.overrides)
         with _live_page(out, asked.live), open_run_display(config, asked.quiet) as shown:
             shown.log = RAYS_LOG
-            how = {"local": asked.local, "resume": asked.resume, "trust": asked.trust}
-            result = run(config, out=out, display=shown, session=session, **how)
+            began = time.perf_counter()
+            resolved = resolve_run(config, (), out, (), asked.resume, asked.trust)
+            result = resolved.ended or carry_out(resolved, shown, asked.local, began, session)
     if not asked.quiet:
         show_result(result, result_console(), config, asked.local)
         if config.logging.profile:
