@@ -127,7 +127,7 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
     if not asked.quiet:
         show_result(result, result_console(), config, asked.local)
         if config.logging.profile:
-            from raysim.reports.profile import show_profile
+            from raysim.reports.profile_table import show_profile
 
             show_profile(result.directory, result_console())
     return 130 if result.status == "interrupted" else 0
@@ -148,7 +148,7 @@ def _live_page(out: str | os.PathLike[str], wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    from raysim.live.server import serve
+    from raysim.live.http_server import serve
     from raysim.live.watched import Watched
 
     with serve(Watched(Path(out), expected=True)) as server:
@@ -157,7 +157,7 @@ def _live_page(out: str | os.PathLike[str], wanted: bool) -> Iterator[None]:
 
 
 def _live(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.live.server import serve
+    from raysim.live.http_server import serve
     from raysim.live.watched import Watched
 
     with serve(Watched(asked.directory), asked.port) as server:
@@ -206,7 +206,8 @@ def _list(parser: ArgumentParser, asked: Namespace) -> int:
 
 def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.sweeps.directory import plan_sweep
-    from raysim.sweeps.display import (
+    from raysim.sweeps.sweep import carry_out
+    from raysim.sweeps.sweep_display import (
         describe_outcome,
         list_ends,
         list_other_code,
@@ -214,7 +215,6 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
         open_sweep_display,
         summarise_outcomes,
     )
-    from raysim.sweeps.sweep import carry_out
 
     plan = plan_sweep(asked.config, asked.overrides, asked.out)
     if asked.list:
@@ -266,14 +266,14 @@ def _show(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _evaluate(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.evaluation import evaluate
+    from raysim.evaluation import finished_run
 
     if asked.out is not None:
-        evaluate.claim_file(asked.out)
-    evaluated = evaluate.evaluate(asked.directory, asked.overrides, trust=asked.trust)
+        finished_run.claim_file(asked.out)
+    evaluated = finished_run.evaluate(asked.directory, asked.overrides, trust=asked.trust)
     if asked.out is not None:
-        evaluate.write_evaluation(evaluated, asked.out)
-    print(*map(single_line, evaluate.describe_evaluation(evaluated)), sep="\n")
+        finished_run.write_evaluation(evaluated, asked.out)
+    print(*map(single_line, finished_run.describe_evaluation(evaluated)), sep="\n")
     return 0
 
 

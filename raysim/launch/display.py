@@ -12,7 +12,15 @@ from rich.text import Text
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RolledBack, RoundDone, Started
-from raysim.evaluation.metrics import SEEN, Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
+from raysim.evaluation.accuracy_matrix import (
+    SEEN,
+    Matrix,
+    average_accuracy,
+    describe_mean,
+    grade,
+    metric_of,
+    protocol_label,
+)
 from raysim.evaluation.scoring import describe_clients
 from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric

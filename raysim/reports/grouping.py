@@ -14,7 +14,7 @@ from functools import cached_property
 
 from raysim.config import load
 from raysim.config.lookup import only_named_by
-from raysim.evaluation.metrics import SEEN, metric_of, protocol_label
+from raysim.evaluation.accuracy_matrix import SEEN, metric_of, protocol_label
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.naming import derive_label, entitle, row_axes, show_bare, sweep_label, unique_names

@@ -27,8 +27,8 @@ from raysim.engine.simulation import Simulation
 from raysim.launch.display import RunDisplay
 from raysim.records.run_directory import cut_back
 from raysim.sweeps.directory import plan_sweep
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 from raysim.system.custom_code import find_custom_code, refuse_main
 from raysim.system.errors import ConfigError, Lost, RunError
 

@@ -12,7 +12,7 @@ from rich.console import Console
 import raysim
 from raysim.api import Method, Server, ServerHalf
 from raysim.config import load
-from raysim.evaluation.metrics import summarise
+from raysim.evaluation.accuracy_matrix import summarise
 from raysim.launch.bar import open_run_display
 from raysim.launch.display import show_result
 

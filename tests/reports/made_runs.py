@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from raysim.config import dump, load
-from raysim.evaluation.metrics import Matrix, summarise
+from raysim.evaluation.accuracy_matrix import Matrix, summarise
 from raysim.reports.content import Comparison
 from raysim.reports.grouping import group_runs
 from raysim.reports.plots.scene import Scene, set_scenes

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from raysim.sweeps.directory import RunOutcome, plan_sweep
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 
 BASE = {
     "name": "tiny",

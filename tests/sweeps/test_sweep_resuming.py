@@ -14,8 +14,8 @@ import raysim
 from raysim.config import load
 from raysim.engine.events import RoundDone
 from raysim.sweeps.directory import plan_sweep, read_labels, register_runs
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory
 
