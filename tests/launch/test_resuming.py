@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_configs import SMALL
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
@@ -25,12 +26,7 @@ from raysim.system.errors import RunError
 from raysim.system.footprint import Footprint
 from raysim.system.state import decode, encode
 
-CONFIG = {
-    "name": "small",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
+CONFIG = SMALL | {
     "training": {"rounds_per_task": 4, "batch_size": 8, "optimizer": {"lr": 0.1}},
     "methods": {"er": {}},
     "evaluation": {"every_rounds": 1},
