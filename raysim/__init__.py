@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raysim.system.version import VERSION
 
 if TYPE_CHECKING:
-    from raysim.evaluation.evaluate import Evaluated, evaluate
+    from raysim.evaluation.finished_run import Evaluated, evaluate
     from raysim.launch.check import check_run as check
     from raysim.launch.run import run
     from raysim.records.result import Result
@@ -44,13 +44,13 @@ __all__ = [
 
 _HOMES = {
     "ConfigError": "raysim.system.errors:ConfigError",
-    "Evaluated": "raysim.evaluation.evaluate:Evaluated",
+    "Evaluated": "raysim.evaluation.finished_run:Evaluated",
     "Result": "raysim.records.result:Result",
     "RunError": "raysim.system.errors:RunError",
     "StreamPicture": "raysim.reports.stream.picture:StreamPicture",
     "check": "raysim.launch.check:check_run",
     "draw_stream": "raysim.reports.stream.picture:draw_stream",
-    "evaluate": "raysim.evaluation.evaluate:evaluate",
+    "evaluate": "raysim.evaluation.finished_run:evaluate",
     "figures": "raysim.reports.write:figures",
     "frame": "raysim.reports.frame:frame",
     "load": "raysim.records.result:load_result",

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,8 +110,9 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
         with uncollected():
             from raysim.launch.bar import open_run_display
             from raysim.launch.display import result_console, show_result
+            from raysim.launch.resolving import default_directory, resolve_run
             from raysim.launch.resuming import resolve_resumed
-            from raysim.launch.run import default_directory, run
+            from raysim.launch.run import carry_out
 
         if draft is None or asked.resume:
             config = resolve_resumed(asked.out, asked.config, asked.overrides, asked.trust)
@@ -119,12 +121,13 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
         out = asked.out if asked.resume else asked.out or default_directory(config, asked.overrides)
         with _live_page(out, asked.live), open_run_display(config, asked.quiet) as shown:
             shown.log = RAYS_LOG
-            how = {"local": asked.local, "resume": asked.resume, "trust": asked.trust}
-            result = run(config, out=out, display=shown, session=session, **how)
+            began = time.perf_counter()
+            resolved = resolve_run(config, (), out, (), asked.resume, asked.trust)
+            result = resolved.ended or carry_out(resolved, shown, asked.local, began, session)
     if not asked.quiet:
         show_result(result, result_console(), config, asked.local)
         if config.logging.profile:
-            from raysim.reports.profile import show_profile
+            from raysim.reports.profile_table import show_profile
 
             show_profile(result.directory, result_console())
     return 130 if result.status == "interrupted" else 0
@@ -145,7 +148,7 @@ def _live_page(out: str | os.PathLike[str], wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    from raysim.live.server import serve
+    from raysim.live.http_server import serve
     from raysim.live.watched import Watched
 
     with serve(Watched(Path(out), expected=True)) as server:
@@ -154,7 +157,7 @@ def _live_page(out: str | os.PathLike[str], wanted: bool) -> Iterator[None]:
 
 
 def _live(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.live.server import serve
+    from raysim.live.http_server import serve
     from raysim.live.watched import Watched
 
     with serve(Watched(asked.directory), asked.port) as server:
@@ -203,7 +206,8 @@ def _list(parser: ArgumentParser, asked: Namespace) -> int:
 
 def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.sweeps.directory import plan_sweep
-    from raysim.sweeps.display import (
+    from raysim.sweeps.sweep import carry_out
+    from raysim.sweeps.sweep_display import (
         describe_outcome,
         list_ends,
         list_other_code,
@@ -211,7 +215,6 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
         open_sweep_display,
         summarise_outcomes,
     )
-    from raysim.sweeps.sweep import carry_out
 
     plan = plan_sweep(asked.config, asked.overrides, asked.out)
     if asked.list:
@@ -263,14 +266,14 @@ def _show(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _evaluate(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.evaluation import evaluate
+    from raysim.evaluation import finished_run
 
     if asked.out is not None:
-        evaluate.claim_file(asked.out)
-    evaluated = evaluate.evaluate(asked.directory, asked.overrides, trust=asked.trust)
+        finished_run.claim_file(asked.out)
+    evaluated = finished_run.evaluate(asked.directory, asked.overrides, trust=asked.trust)
     if asked.out is not None:
-        evaluate.write_evaluation(evaluated, asked.out)
-    print(*map(single_line, evaluate.describe_evaluation(evaluated)), sep="\n")
+        finished_run.write_evaluation(evaluated, asked.out)
+    print(*map(single_line, finished_run.describe_evaluation(evaluated)), sep="\n")
     return 0
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import probes
 import pytest
 import torch
+from small_configs import TINY
 
 from raysim.api.messages import Broadcast
 from raysim.config import Config, load
@@ -18,16 +19,6 @@ from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
 from raysim.federation.federation import Federation, build_federation
 from raysim.records.run_directory import sha256
 from raysim.system.seeding import torch_untouched
-
-TINY = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 36, "test": 20},
-    "scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"},
-    "clients": {"count": 3},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
-    "logging": {"tensorboard": False},
-}
 
 
 def tiny_config(**overrides: object) -> Config:

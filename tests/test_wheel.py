@@ -1,6 +1,7 @@
 """The wheel: built from the tree without a network, it has all that raysim needs, and works where there is no tree."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -13,9 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from raysim.config import build_json_schema
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-INPUTS = ("raysim", "configs", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
+INPUTS = ("raysim", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE")
+SCHEMA = "raysim/config/raysim.schema.json"
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 
 pytestmark = pytest.mark.slow
@@ -23,15 +27,20 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
+    return build(tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel"))[0]
+
+
+def build(tree: Path, out: Path, **environment: str) -> tuple[Path, str]:
+    """Return the wheel that a copy of the tree builds, and what is said of it on stderr."""
     for name in INPUTS:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, tree)
-    done = subprocess.run([sys.executable, "-c", BUILD, out], cwd=tree, capture_output=True, text=True, timeout=120)
+    command, variables = [sys.executable, "-c", BUILD, out], {**os.environ, **environment}
+    done = subprocess.run(command, cwd=tree, env=variables, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    return out / done.stdout.splitlines()[-1]
+    return out / done.stdout.splitlines()[-1], done.stderr
 
 
 def files_of(wheel: Path) -> set[str]:
@@ -43,7 +52,23 @@ def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
     own = {name for name in files_of(wheel) if not name.startswith(f"raysim_cfl-{PROJECT['version']}.dist-info/")}
     files = {path.relative_to(ROOT) for path in (ROOT / "raysim").rglob("*") if path.is_file()}
     files |= {"raysim" / path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.yaml")}
-    assert own == {str(path) for path in files if "__pycache__" not in path.parts}
+    assert own == {str(path) for path in files if "__pycache__" not in path.parts} | {SCHEMA}
+
+
+def test_its_schema_is_of_its_components(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert json.loads(archive.read(SCHEMA)) == build_json_schema()
+
+
+def test_a_build_without_the_dependencies_leaves_the_schema_out(tmp_path: Path) -> None:
+    """As an isolated one, which has setuptools alone."""
+    for name in ("without", "tree", "wheel"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "without" / "torch.py").write_text("raise ImportError('there is no torch')")
+    wheel, said = build(tmp_path / "tree", tmp_path / "wheel", PYTHONPATH=str(tmp_path / "without"))
+    assert SCHEMA not in files_of(wheel)
+    assert "raysim.schema.json is left out of the wheel" in said
+    assert "there is no torch" in said
 
 
 def test_its_configs_are_the_repositorys(wheel: Path) -> None:

@@ -1,12 +1,10 @@
 """The config reference as Markdown: every key with its default, what it allows and what it is.
 
-`make docs` writes it to docs/config.md, and the keys of every method into its page under docs/methods/. It also writes
-the JSON Schema for editors, which is a file of the package.
+`make docs` writes it to docs/config.md, and the keys of every method into its page under docs/methods/.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +13,10 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from raysim.config.bundled import SCHEMA
 from raysim.config.component import BareComponent, Component
 from raysim.config.component_blocks import Domain
 from raysim.config.lookup import KINDS, resolve, table
-from raysim.config.reference import REQUIRED_KEY, build_json_schema, describe_block, first_line
+from raysim.config.reference import REQUIRED_KEY, describe_block, first_line
 from raysim.config.schema import Config
 from raysim.config.signature import keys_of
 
@@ -60,14 +57,8 @@ def insert_keys(page: str, name: str) -> str:
     return re.sub(f"{OPENS}.*?{CLOSES}", lambda _: f"{OPENS}\n\n{rows}\n\n{CLOSES}", page, flags=re.DOTALL)
 
 
-def render_schema() -> str:
-    """Return the JSON Schema of configs, which raysim ships for editors."""
-    return json.dumps(build_json_schema(), indent=1) + "\n"
-
-
 def write_reference(docs: Path) -> None:
-    """Write config.md, the methods' keys and the schema for editors anew."""
-    SCHEMA.write_text(render_schema(), encoding="utf-8")
+    """Write config.md and the methods' keys anew."""
     (docs / "config.md").write_text(render_reference(), encoding="utf-8")
     for page in (docs / "methods").glob("*.md"):
         if page.stem in table("method"):

@@ -15,7 +15,7 @@ from provenance import render_provenance
 from rank_agreement import agreement
 
 from raysim.config.yaml_text import read_yaml
-from raysim.evaluation.metrics import protocol_label
+from raysim.evaluation.accuracy_matrix import protocol_label
 from raysim.reports.costs import BYTES, STEPS, RunCost, tabulate_budgets
 from raysim.reports.families import adjust_family
 from raysim.reports.grouping import MethodGroup, group_runs

@@ -68,7 +68,7 @@ class FedCodaPrompt(Method):
 
         def end_task(self, server: Server) -> None:
             """Draw the next task's components, orthonormal to each other and orthogonal to the earlier ones."""
-            if not self.method.expand or server.round == server.progress.rounds:
+            if not self.method.expand or server.progress.is_final:
                 return
             parameters = server.parameters.clone()
             start, stop = prompts_of(server.network, CodaPrompts).rows_of(server.task + 1)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.algorithms.parts.acgan import Acgan, Moments, Optimizers, draw_images, make_generator, noise_of
+from raysim.algorithms.parts.classes_so_far import classes_so_far
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.local_batches import local_batches
 from raysim.algorithms.parts.pixels import to_pixels
@@ -207,14 +208,9 @@ class FedCil(Method):
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Average the generators and the second heads, and consolidate. Return the model's change."""
-            generator, before = self._generator(server), self._generator(server).parameters.clone()
-            self._realness(server).parameters.add_(to_device(reply["realness"], server.device))
+            before = self._generator(server).parameters.clone()
             changes = {k: to_device(change, server.device) for k, change in reply.get("generators", {}).items()}
-            if "generator" in reply:
-                generator.parameters.add_(to_device(reply["generator"], server.device))
-            for client, change in changes.items():
-                generator.parameters.add_(change, alpha=server.shares[client])
-            self.version += 1
+            self._average(server, reply, changes)
             for client, parameters in reply.get("frozen", {}).items():
                 self.frozen[client] = parameters, reply["frozen_classes"][client]
             if changes:
@@ -222,10 +218,19 @@ class FedCil(Method):
                 past = [self.frozen[client] for client in changes if client in self.frozen]
                 with server.rng_scope(self.name):
                     delta = self._consolidate(server, delta, current, past)
-            progress = server.progress
-            if progress.round == progress.began + progress.lasts:
+            if server.progress.is_last:
                 self._show(server)
             return delta
+
+        def _average(self, server: Server, reply: Mapping[str, Any], changes: Mapping[int, Tensor]) -> None:
+            """Add the mean changes of the second heads and of the generators, these by client or already averaged."""
+            generator = self._generator(server)
+            self._realness(server).parameters.add_(to_device(reply["realness"], server.device))
+            if "generator" in reply:
+                generator.parameters.add_(to_device(reply["generator"], server.device))
+            for client, change in changes.items():
+                generator.parameters.add_(change, alpha=server.shares[client])
+            self.version += 1
 
         def _consolidate(
             self,
@@ -240,7 +245,6 @@ class FedCil(Method):
             model = FlatModel(server.network_at(mean).train())
             model.head = server.network.head
             drawn = FlatModel(self._build(server)().to(server.device))
-            one, two, three = (LocalAdam(method.server_betas, 1e-8, method.server_decay, False) for _ in range(3))
             known = torch.stack([mask for _, mask in (*current, *past)]).any(0).nonzero().view(-1)
             if not len(known):
                 return delta
@@ -248,7 +252,7 @@ class FedCil(Method):
                 model,
                 self._realness(server),
                 self._generator(server),
-                Optimizers(one, two, three, method.server_lr),
+                self._optimizers(),
                 functional.cross_entropy,
                 to_device(known, server.device),
                 server.classes,
@@ -266,9 +270,14 @@ class FedCil(Method):
                 model.buffers.to("cpu") - server.buffers,
             )
 
+        def _optimizers(self) -> Optimizers:
+            method = self.method
+            adam = partial(LocalAdam, method.server_betas, 1e-8, method.server_decay, False)
+            return Optimizers(model=adam(), realness=adam(), generator=adam(), lr=method.server_lr)
+
         def _show(self, server: Server) -> None:
             """Record a picture of the generator's images of the classes so far."""
-            classes = sorted({*server.earlier_classes(), *server.present_classes()})
+            classes = classes_so_far(server)
             shown = torch.tensor(classes[:MOST_IMAGES], device=server.device)
             labels = shown.repeat_interleave(max(1, min(SHOWN, MOST_IMAGES // len(classes))))
             generator = self._generator(server)

@@ -20,6 +20,7 @@ from annotated_types import Ge, Gt, doc
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.algorithms.parts.classes_so_far import classes_so_far, is_needed_later
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
 from raysim.algorithms.parts.label_anchors import LabelGenerator, WithAtt, anchor_loss, labels_in_turn
@@ -70,7 +71,7 @@ class Lander(Method):
 
     embeddings: Annotated[str | None, doc("an .npz file of a vector for each class; null hashes their names")] = None
     dimension: Annotated[int, Ge(2), doc("the size of vectors that are hashed from names")] = 512
-    scale: Annotated[float, Gt(0), doc("the root mean square of their entries")] = 0.44
+    scale: Annotated[float, Gt(0), doc("the root mean square of the entries of hashed vectors")] = 0.44
     anchor: Annotated[float, Ge(0), doc("weight of the distance to the vectors, at clients and server")] = 5.0
     radius: Annotated[float, Ge(0), doc("r: the mean squared distance to the vectors below which the loss is 0")] = (
         0.015
@@ -81,10 +82,10 @@ class Lander(Method):
     keep_best: Annotated[bool, doc("a task ends with the model sent in its round of least loss, not the last")] = True
     images: Annotated[int, Ge(2), doc("the most images that clients receive")] = 10000
     client_batch: Annotated[int | None, Ge(2), doc("generated images in a step; null is training.batch_size")] = None
-    warmup: Annotated[int, Ge(1), doc("batches that are generated before the first one that is stored, with this")] = 10
-    calls: Annotated[int, Ge(1), doc("batches that are generated after them")] = 40
-    batch: Annotated[int, Ge(2), doc("images in each")] = 256
-    steps: Annotated[int, Ge(1), doc("Adam's steps on each batch")] = 40
+    warmup: Annotated[int, Ge(1), doc("the number of the first generated batch that is stored")] = 10
+    calls: Annotated[int, Ge(1), doc("generated batches that are stored after the first one")] = 40
+    batch: Annotated[int, Ge(2), doc("images in a generated batch")] = 256
+    steps: Annotated[int, Ge(1), doc("steps of Adam on each generated batch")] = 40
     lr_g: Annotated[float, Gt(0), doc("the learning rate of the generator")] = 0.002
     lr_s: Annotated[float, Gt(0), doc("the learning rate of the images' mean and deviation")] = 0.01
     moments: Annotated[Literal["learned", "dataset"], doc("how generated images are normalized to train on")] = (
@@ -203,13 +204,12 @@ class Lander(Method):
                 x = next(self.shown)
                 logits, features = model.with_features(x)
                 old_features = model.inputs(x, parameters, buffers, [model.head[0]])[model.head[0]]
-            named = model.named(parameters)
-            known = functional.linear(old_features, *(named[name] for name in model.head))
+            old_head = [model.named(parameters)[name] for name in model.head]
+            old_logits = functional.linear(old_features, *old_head)
             with torch.no_grad():
                 target = self.old_att(old_features)
-            distilled = distillation_loss(
-                known.index_select(1, old), logits.index_select(1, old), self.method.temperature
-            )
+            known, learnt = old_logits.index_select(1, old), logits.index_select(1, old)
+            distilled = distillation_loss(known, learnt, self.method.temperature)
             return distilled + functional.mse_loss(self.att(features), target)
 
         def _build(self, client: Client) -> Any:
@@ -246,7 +246,8 @@ class Lander(Method):
             """
             if "first_epoch" in reply:
                 att, loss = self.att(server), float(reply["first_epoch"])
-                if self.method.keep_best and server.progress.lasts > 1 and loss < self.least:
+                is_only = server.progress.is_first and server.progress.is_last
+                if self.method.keep_best and not is_only and loss < self.least:
                     sent = (server.parameters, server.buffers, server.integers)
                     self.least, self.kept = loss, (*sent, att.parameters.clone())
                 att.parameters.add_(reply["projection"].to(att.parameters))
@@ -254,16 +255,13 @@ class Lander(Method):
             return delta
 
         def end_task(self, server: Server) -> None:
-            """Restore the kept model. Generate images of all classes so far from it; the last task needs none.
-
-            At the end of task 1 there are no classes if all clients have left.
-            """
+            """Restore the kept model. Generate images of all classes so far from it; the last task needs none."""
             att = self.att(server)
             if self.kept is not None:
                 server.replace_model(Weights(*self.kept[:3]))
                 att.parameters.copy_(self.kept[3])
                 self.least, self.kept, self.version = inf, None, self.version + 1
-            if server.round < server.progress.rounds and (server.task or server.present):
+            if is_needed_later(server):
                 self.task = server.task + 1
                 with server.rng_scope(self.name):
                     images = AnchoredSynthesis(self.method, server, att, self.vectors(server)).images()
@@ -296,7 +294,7 @@ class AnchoredSynthesis:
 
     def __init__(self, method: Lander, server: Server, att: FlatModel, embeddings: Tensor) -> None:
         self.method, self.server, self.shown, self.match = method, server, Shown(server), StatisticsMatch()
-        self.seen = torch.tensor(sorted({*server.earlier_classes(), *server.present_classes()}), device=server.device)
+        self.seen = torch.tensor(classes_so_far(server), device=server.device)
         self.vectors = embeddings.to(server.device).index_select(0, self.seen)
         head, dtype = server.network.head[0], server.parameters.dtype
         self.teacher = WithAtt(server.network_at(), head, copy.deepcopy(att.module)).eval().requires_grad_(False)
@@ -312,6 +310,7 @@ class AnchoredSynthesis:
         # student.
         self.moments = torch.tensor(START, device=server.device, dtype=dtype).repeat_interleave(channels)
         self.made = torch.zeros(method.calls + 1, method.batch, *server.shape, dtype=torch.uint8)
+        self.labels = torch.zeros(0, dtype=torch.int64)  # of the latest batch: indices of the classes seen
 
     def images(self) -> Tensor:
         """Return the images for clients, uint8 [n, channels, h, w]."""

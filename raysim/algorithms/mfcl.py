@@ -22,6 +22,7 @@ from annotated_types import Ge, Gt, doc
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.algorithms.parts.classes_so_far import classes_so_far, is_needed_later
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
 from raysim.algorithms.parts.pixels import to_pixels
 from raysim.api import (
@@ -166,13 +167,10 @@ class Mfcl(Method):
             return (old, new or sorted({*old, *present}), standardized), broadcasts
 
         def end_task(self, server: Server) -> None:
-            """Freeze the model, and train the generator on it, from its state after the last task.
-
-            At the end of task 1 there are no classes if all clients have left.
-            """
-            if server.round == server.progress.rounds or not (server.task or server.present):
+            """Freeze the model, and train the generator on it, from its state after the last task."""
+            if not is_needed_later(server):
                 return
-            method, classes = self.method, sorted({*server.earlier_classes(), *server.present_classes()})
+            method, classes = self.method, classes_so_far(server)
             dtype, standardized = server.parameters.dtype, server.normalization is not None
             build = partial(make_generator, server.shape, method.latent, method.width, standardized, dtype)
             generator, teacher = server.make(f"{self.name}.generator", build), server.network_at()

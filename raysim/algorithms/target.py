@@ -19,6 +19,7 @@ from annotated_types import Ge, Gt, doc
 from torch import Tensor
 from torch.nn import functional
 
+from raysim.algorithms.parts.classes_so_far import classes_so_far, is_needed_later
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
 from raysim.algorithms.parts.synthesis import (
@@ -66,7 +67,7 @@ class Target(Method):
     images: Annotated[int, Ge(2), doc("the most images that clients receive")] = 8000
     client_batch: Annotated[int | None, Ge(2), doc("generated images in a step; null is training.batch_size")] = None
     calls: Annotated[int, Ge(1), doc("batches of images that the server generates at a task's end")] = 10
-    batch: Annotated[int, Ge(2), doc("images in each")] = 256
+    batch: Annotated[int, Ge(2), doc("images in a generated batch")] = 256
     steps: Annotated[int, Ge(1), doc("steps on each batch, of Adam on a copy of the generator and on its inputs z")] = (
         10
     )
@@ -136,11 +137,8 @@ class Target(Method):
             return server.earlier_classes(), [Broadcast(self.name, self.task, self.posted)]
 
         def end_task(self, server: Server) -> None:
-            """Generate images of all classes so far from the model that ended the task. The last task needs none.
-
-            At the end of task 1 there are no classes if all clients have left.
-            """
-            if self.method.kd and server.round < server.progress.rounds and (server.task or server.present):
+            """Generate images of all classes so far from the model that ended the task. The last task needs none."""
+            if self.method.kd and is_needed_later(server):
                 self.task = server.task + 1
                 with server.rng_scope(self.name):
                     images = Synthesis(self.method, server).images()
@@ -155,7 +153,7 @@ class Synthesis:
 
     def __init__(self, method: Target, server: Server) -> None:
         self.method, self.server, self.shown, self.match = method, server, Shown(server), StatisticsMatch()
-        self.seen = torch.tensor(sorted({*server.earlier_classes(), *server.present_classes()}), device=server.device)
+        self.seen = torch.tensor(classes_so_far(server), device=server.device)
         self.teacher = server.network_at().requires_grad_(False)
         channels, height, width = server.shape
         generator = ImageDecoder(method.z, channels, *first_grid(height, width, UPSAMPLINGS), method.width)
@@ -163,6 +161,7 @@ class Synthesis:
         self.generator, self.fast = FlatModel(generator), FlatModel(copy.deepcopy(generator))
         self.meta = LocalAdam(BETAS, EPS, 0.0, False)  # the generator's, through all calls
         self.made = torch.zeros(method.calls, method.batch, *server.shape, dtype=torch.uint8)
+        self.labels = torch.zeros(0, dtype=torch.int64)  # of the latest batch: indices of the classes seen
         self.student: FlatModel | None = None
         self.optimizer, self.taught = LocalSgd(MOMENTUM, False, DECAY), 0  # the student's, and how often it was taught
 

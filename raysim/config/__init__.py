@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from raysim.config.block import blocks_in
 from raysim.config.bundled import find_config
-from raysim.config.completion import Completion, contradictions_in
 from raysim.config.component import Component
+from raysim.config.component_keys import ComponentKeys, contradictions_in
 from raysim.config.consistency import contradictions
 from raysim.config.document import Document, Given, Keys, Mistake, first_mistake, to_plain, walk
 from raysim.config.error_text import shorten, show
@@ -37,9 +37,9 @@ class Draft:
 
     def complete(self) -> Config:
         """Import the components and return the config with their keys and defaults. Raises ConfigError."""
-        completion = Completion(Config, self.document.values)
-        config = completion.complete(self.config, self.document.values)
-        if mistakes := completion.mistakes or [*contradictions(config)]:
+        components = ComponentKeys(Config, self.document.values)
+        config = components.complete(self.config, self.document.values)
+        if mistakes := components.mistakes or [*contradictions(config)]:
             raise first_mistake(mistakes, self.document)
         for keys, value in walk(to_plain(config)):
             if isinstance(value, float) and abs(value) > LARGEST_FLOAT32:  # torch refuses it in the middle of a step

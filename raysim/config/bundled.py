@@ -1,5 +1,6 @@
 """The bundled configs by name, such as `quickstart`. The path of an existing file takes precedence over a name."""
 
+import json
 import os
 import re
 import textwrap
@@ -7,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raysim.config.error_text import nearest, shorten
+from raysim.config.reference import build_json_schema
 from raysim.config.yaml_text import read_file
 from raysim.system.errors import ConfigError
 from raysim.system.files import write_whole
 
 BUNDLED = Path(__file__).parents[1] / "configs"  # in a checkout a link to the folder of that name at the root
 LONGEST = 84  # characters of a description
-SCHEMA = Path(__file__).with_name("raysim.schema.json")  # `make docs` writes it
+SCHEMA = Path(__file__).with_name("raysim.schema.json")  # only a wheel has it: setup.py
 MODELINE = f"# yaml-language-server: $schema={SCHEMA.name}\n".encode()  # by which editors find the schema
 SWEEPS_KEY = re.compile(rb"^grid:", re.MULTILINE)
 
@@ -69,14 +71,20 @@ def copy_config(source: str | Path, target: Path) -> bool:
     sweep = bool(SWEEPS_KEY.search(content))
     if os.path.lexists(target):
         raise ConfigError(f"{target}: this exists already and was left as it is, allowed: a new file")
+    schema = None if sweep else _schema()
     try:
-        if not sweep:
-            write_whole(target.with_name(SCHEMA.name), SCHEMA.read_bytes())
+        if schema is not None:
+            write_whole(target.with_name(SCHEMA.name), schema)
         write_whole(target, MODELINE * (not sweep and MODELINE not in content) + content)
     except (OSError, ValueError) as error:
         words = f"it cannot be written: {getattr(error, 'strerror', None) or error}"
         raise ConfigError(f"{target}: {words}, allowed: a new file in a folder that exists") from None
     return sweep
+
+
+def _schema() -> bytes:
+    """Return the JSON Schema of configs. Where no wheel brings it, it takes seconds, as all components are imported."""
+    return SCHEMA.read_bytes() if SCHEMA.is_file() else json.dumps(build_json_schema(), indent=2).encode()
 
 
 def _describe(file: Path) -> str:

@@ -1,10 +1,10 @@
 """The whole config, and the blocks of how a run is carried out: resources, evaluation, checkpoints, logging."""
 
 import re
-from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from raysim.config.block import Allowed, Block, Count, NotNegative, Positive, WholeNumber
 from raysim.config.component_blocks import Callbacks, DatasetConfig, Domain, Domains, Methods, Model
@@ -57,6 +57,16 @@ def _check_address(address: str | None) -> str | None:
     if address not in (None, "auto") and not ADDRESS.fullmatch(address):
         raise ValueError("give HOST:PORT as `ray start --head` printed it, auto or null")
     return address
+
+
+def _held_out(evaluation: Mapping[str, object]) -> dict[str, object]:
+    """Return the fraction that `split` holds out: a tenth by default, none with split: test."""
+    split, fraction = evaluation.get("split", "test"), evaluation.get("validation_fraction")
+    if fraction is None:
+        return {"validation_fraction": 0.1 if split != "test" else None}
+    # so that split: test is all that a tuned run changes
+    tests = evaluation.get("split") == "test" and isinstance(fraction, float) and 0 < fraction < 1
+    return {"validation_fraction": None} if tests else {}
 
 
 GpuShare = Annotated[NotNegative, AfterValidator(_check_gpu_share), Allowed("a number from 0 to 1, or a whole number")]
@@ -112,10 +122,6 @@ class Resources(Block):
 class EvaluationConfig(Block):
     """When the model is tested."""
 
-    alternatives: ClassVar = {("every", "every_rounds"): "{every_rounds: 5}"}
-
-    every: Literal["task", None] = "task"
-    """task, or null with every_rounds; the model is tested after every task in either case."""
     every_rounds: Count | None = None
     """The number of rounds between evaluations, in addition to those after tasks; null is after tasks only."""
     split: Literal["test", "validation"] = "test"
@@ -140,17 +146,16 @@ class EvaluationConfig(Block):
         """Whether every client's accuracy is reported at the end."""
         return self.per_client or self.model != "global"
 
-    @model_validator(mode="before")
     @classmethod
-    def _hold_out_a_tenth(cls, values: object) -> object:
-        if not isinstance(values, dict):
-            return values
-        given = values.get("validation_fraction")
-        if given is None:
-            return {**values, "validation_fraction": 0.1 if values.get("split", "test") != "test" else None}
-        if values.get("split") == "test" and isinstance(given, float) and 0 < given < 1:
-            return {**values, "validation_fraction": None}  # so that split: test is all that a tuned run changes
-        return values
+    def spell_out(cls, value: object) -> object:
+        """Return the block as it is written today, with the fraction that its split holds out.
+
+        Older configs have `every`: task, or null with every_rounds. It decides nothing and is dropped.
+        """
+        if not isinstance(value, Mapping):
+            return value
+        values = {key: given for key, given in value.items() if key != "every" or given not in ("task", None)}
+        return values | _held_out(values)
 
     def contradictions(self) -> Iterator[Mistake]:
         """Yield the mistakes between the block's keys."""

@@ -11,7 +11,7 @@ import os
 import types
 import typing
 from collections.abc import Callable, Hashable, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from annotated_types import DocInfo
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -21,6 +21,7 @@ from raysim.system.custom_code import bare_function
 from raysim.system.errors import ConfigError
 
 Component = Callable[..., Any]
+Function = TypeVar("Function", bound=Component)
 
 LISTS = (tuple, set, frozenset)  # types that a list of YAML is converted to
 
@@ -52,6 +53,28 @@ def _made_keys(component: Component) -> type[Block]:
         return made
     except Exception as error:
         raise ConfigError(f"the keys of {name} cannot be read from its signature: {error}") from error
+
+
+def takes_keys_of(owner: type, before: str | None = None) -> Callable[[Function], Function]:
+    """Return a decorator: a function with `**keys` has the fields of a kw_only dataclass as keyword-only parameters.
+
+    Args:
+        owner: the dataclass.
+        before: the field that the function's own keyword-only parameters precede; by default they are the first ones.
+    """
+
+    def decorate(function: Function) -> Function:
+        signature, theirs = inspect.signature(function), [*inspect.signature(owner).parameters.values()]
+        parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        positional = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        place = next((index for index, p in enumerate(theirs) if p.name == before), 0)
+        keys = [*theirs[:place], *parameters[len(positional) :], *theirs[place:]]
+        described: Any = function
+        described.__signature__ = signature.replace(parameters=[*positional, *keys])
+        described.__annotations__ |= typing.get_type_hints(owner, include_extras=True)
+        return function
+
+    return decorate
 
 
 def own_values(keys: BaseModel) -> dict[str, object]:

@@ -1,10 +1,11 @@
 """Tables as datasets: numbers that are standardized, categories as ids, a target, and columns that are no inputs."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from annotated_types import Ge, Gt, Lt, MaxLen, MinLen, doc
 
 from raysim.config.block import Allowed
 from raysim.config.error_text import show
+from raysim.config.signature import takes_keys_of
 from raysim.data.columns import as_column
 from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_testing
 from raysim.data.table_files import Table, join, read_csv, read_parquet
@@ -26,46 +28,63 @@ WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 
 Names = tuple[str, ...]
 Rows = npt.NDArray[np.int64]
-PathKey = Annotated[str, doc("the file of all rows or those to train on; relative, it starts at dataset.root")]
-TestKey = Annotated[str | None, doc("the file of the rows to test on; null takes them from path")]
-TargetKey = Annotated[str, doc("the column to predict")]
-KindKey = Annotated[
-    Literal["label", "number"],
-    doc("whether the target is a label (a name or number of a class) or a number to regress"),
-]
-ClientKey = Annotated[str | None, doc("the column of client ids, for partition=natural; it is no input")]
-TimeKey = Annotated[
-    str | None, doc("a column of numbers or dates in ISO 8601, for scenario.kind=by_column; it is no input")
-]
-ColumnsKey = Annotated[Names, doc("further columns for scenario.kind=by_column that are no inputs")]
-CategoriesKey = Annotated[Names, doc("the input columns that are categories; the model learns a vector for each value")]
-IgnoreKey = Annotated[Names, doc("the columns to leave out")]
-StandardizeKey = Annotated[
-    Literal["federation", "client", "none"],
-    doc("whose training rows give the mean and standard deviation of each number: all, each client id's own, or none"),
-]
-MissingKey = Annotated[
-    Literal["refuse", "mean"], doc("whether a missing number is refused or becomes the mean of the training rows")
-]
-FractionKey = Annotated[float, Gt(0), Lt(1), doc("the part of each class for testing, without a test file")]
-SeedKey = Annotated[int, Ge(0), doc("the seed of that part, independent of the run's seed")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableKeys:
+    """The keys of every table: its files, and what its columns are for."""
+
+    path: Annotated[str, doc("the file of all rows or those to train on; relative, it starts at dataset.root")]
+    target: Annotated[str, doc("the column to predict")]
+    test: Annotated[str | None, doc("the file of the rows to test on; null takes them from path")] = None
+    target_kind: Annotated[
+        Literal["label", "number"],
+        doc("whether the target is a label (a name or number of a class) or a number to regress"),
+    ] = "label"
+    client: Annotated[str | None, doc("the column of client ids, for partition=natural; it is no input")] = None
+    time: Annotated[
+        str | None, doc("a column of numbers or dates in ISO 8601, for scenario.kind=by_column; it is no input")
+    ] = None
+    columns: Annotated[Names, doc("further columns for scenario.kind=by_column that are no inputs")] = ()
+    categories: Annotated[
+        Names, doc("the input columns that are categories; the model learns a vector for each value")
+    ] = ()
+    ignore: Annotated[Names, doc("the columns to leave out")] = ()
+    standardize: Annotated[
+        Literal["federation", "client", "none"],
+        doc(
+            "whose training rows give the mean and standard deviation of each number: all, each client id's own, or "
+            "none"
+        ),
+    ] = "federation"
+    missing: Annotated[
+        Literal["refuse", "mean"], doc("whether a missing number is refused or becomes the mean of the training rows")
+    ] = "refuse"
+    test_fraction: Annotated[float, Gt(0), Lt(1), doc("the part of each class for testing, without a test file")] = 0.2
+    seed: Annotated[int, Ge(0), doc("the seed of that part, independent of the run's seed")] = 0
+
+    def by_column(self) -> list[tuple[str, str]]:
+        """Return the columns that a key names, as pairs of the key and the column."""
+        single = [("target", self.target), ("client", self.client), ("time", self.time)]
+        listed = [(key, name) for key in ("columns", "categories", "ignore") for name in getattr(self, key)]
+        return [(key, name) for key, name in [*single, *listed] if name is not None]
+
+    def read(self, root: Path, read: Callable[[str, Path], Table]) -> Dataset:
+        """Return the dataset of the files below `root`, each read by `read` with the config key that names it.
+
+        Raises:
+            MissingData: a file is missing.
+            ConfigError: see `make_table`, and `read`.
+        """
+        named = [("path", self.path)] if self.test is None else [("path", self.path), ("test", self.test)]
+        return make_table([read(f"dataset.{key}", root / Path(name).expanduser()) for key, name in named], self)
+
+
+@takes_keys_of(TableKeys, before="test_fraction")
 def csv(
     root: Path,
     download: bool,
     *,
-    path: PathKey,
-    target: TargetKey,
-    test: TestKey = None,
-    target_kind: KindKey = "label",
-    client: ClientKey = None,
-    time: TimeKey = None,
-    columns: ColumnsKey = (),
-    categories: CategoriesKey = (),
-    ignore: IgnoreKey = (),
-    standardize: StandardizeKey = "federation",
-    missing: MissingKey = "refuse",
     delimiter: Annotated[
         str,
         MinLen(1),
@@ -73,8 +92,7 @@ def csv(
         Allowed('one character, such as ";", or "\\t" in double quotes for a tab'),
         doc("the character between two fields"),
     ] = ",",
-    test_fraction: FractionKey = 0.2,
-    seed: SeedKey = 0,
+    **keys: Any,
 ) -> Dataset:
     """A table in a CSV file with a header: numbers, categories, and a label or number to predict; see docs/tables.md.
 
@@ -85,120 +103,75 @@ def csv(
         MissingData: a file is missing.
         ConfigError: see `read_csv` and `make_table`.
     """
-    files = [
-        (key, root / Path(name).expanduser()) for key, name in (("path", path), ("test", test)) if name is not None
-    ]
-    roles = Roles(target, target_kind, client, time, columns, categories, ignore, standardize, missing)
-    return make_table([read_csv(f"dataset.{key}", file, delimiter) for key, file in files], roles, test_fraction, seed)
+    return TableKeys(**keys).read(root, partial(read_csv, delimiter=delimiter))
 
 
-def parquet(
-    root: Path,
-    download: bool,
-    *,
-    path: PathKey,
-    target: TargetKey,
-    test: TestKey = None,
-    target_kind: KindKey = "label",
-    client: ClientKey = None,
-    time: TimeKey = None,
-    columns: ColumnsKey = (),
-    categories: CategoriesKey = (),
-    ignore: IgnoreKey = (),
-    standardize: StandardizeKey = "federation",
-    missing: MissingKey = "refuse",
-    test_fraction: FractionKey = 0.2,
-    seed: SeedKey = 0,
-) -> Dataset:
+@takes_keys_of(TableKeys)
+def parquet(root: Path, download: bool, **keys: Any) -> Dataset:
     """A table in a Parquet file, with the keys of csv (the extra parquet).
 
     Raises:
         MissingData: a file is missing.
         ConfigError: see `read_parquet` and `make_table`.
     """
-    files = [
-        (key, root / Path(name).expanduser()) for key, name in (("path", path), ("test", test)) if name is not None
-    ]
-    roles = Roles(target, target_kind, client, time, columns, categories, ignore, standardize, missing)
-    return make_table([read_parquet(f"dataset.{key}", file) for key, file in files], roles, test_fraction, seed)
+    return TableKeys(**keys).read(root, read_parquet)
 
 
-@dataclass(frozen=True)
-class Roles:
-    """What the columns of a table are: the keys of `csv` of these names."""
-
-    target: str
-    target_kind: Literal["label", "number"]
-    client: str | None
-    time: str | None
-    columns: Names
-    categories: Names
-    ignore: Names
-    standardize: Literal["federation", "client", "none"]
-    missing: Literal["refuse", "mean"]
-
-    def by_key(self) -> list[tuple[str, str]]:
-        """Return the columns that a key names, as pairs of the key and the column."""
-        single = [("target", self.target), ("client", self.client), ("time", self.time)]
-        listed = [(key, name) for key in ("columns", "categories", "ignore") for name in getattr(self, key)]
-        return [(key, name) for key, name in [*single, *listed] if name is not None]
-
-
-def make_table(tables: Sequence[Table], roles: Roles, test_fraction: float, seed: int) -> Dataset:
+def make_table(tables: Sequence[Table], keys: TableKeys) -> Dataset:
     """Return the dataset of a table, or of a table to train on and one to test on.
 
     Raises:
         ConfigError: a column is missing or has two roles, or a value does not suit its role; the message has the line.
             Also if a class has one row only, or is in the test rows only.
     """
-    named = _check_roles(table := join(tables), roles)
+    named = _check_roles(table := join(tables), keys)
     table = replace(table, keys=named)
     numbers = [name for name in table.columns if name not in named]
-    categories = [name for name in table.columns if name in roles.categories]
+    categories = [name for name in table.columns if name in keys.categories]
     if not numbers and not categories:
         raise ConfigError(
             f"dataset.path: {table.sources[0].file} has no column that is an input, allowed: at least one; name "
             "fewer columns in dataset.ignore and dataset.columns"
         )
-    labels = table.texts(roles.target) if roles.target_kind == "label" else None
+    labels = table.texts(keys.target) if keys.target_kind == "label" else None
     if labels and "" in labels:
-        where = table.where(roles.target, labels.index(""))
+        where = table.where(keys.target, labels.index(""))
         raise ConfigError(f"{where}: found nothing, allowed: a label; remove rows without one")
-    train, test = _split(table, labels, roles.target, test_fraction, seed)
-    y, names = _number_labels(table, labels, roles.target, train) if labels else (_targets(table, roles.target), None)
-    clients = None if roles.client is None else _texts(table, roles.client)
-    raw = {name: table.numbers(name, roles.missing == "mean", ADVICE) for name in numbers}
-    groups = clients if roles.standardize == "client" else None
-    inputs = [_scale(raw[name], train, groups, roles.standardize != "none", name) for name in numbers]
+    train, test = _split(table, labels, keys.target, keys.test_fraction, keys.seed)
+    y, names = _number_labels(table, labels, keys.target, train) if labels else (_targets(table, keys.target), None)
+    clients = None if keys.client is None else _texts(table, keys.client)
+    raw = {name: table.numbers(name, keys.missing == "mean", ADVICE) for name in numbers}
+    groups = clients if keys.standardize == "client" else None
+    inputs = [_scale(raw[name], train, groups, keys.standardize != "none", name) for name in numbers]
     texts = {name: _texts(table, name) for name in categories}
     ids = {name: _number_categories(values, train) for name, values in texts.items()}
     values = np.stack([*inputs, *(column for column, _ in ids.values())], 1)
     x = as_float32(values, lambda index: f"{table.where(numbers[index[1]], index[0])}, standardized")
     columns = {name: values for name, values in raw.items() if np.isfinite(values).all()} | texts
-    columns |= {name: _column(table, name) for name in filter(None, [roles.time, *roles.columns])}
-    if roles.time is not None and columns[roles.time].dtype.kind == "U":
-        found = f"{table.where(roles.time, 0)}: found {show(str(columns[roles.time][0]))}"
+    columns |= {name: _column(table, name) for name in filter(None, [keys.time, *keys.columns])}
+    if keys.time is not None and columns[keys.time].dtype.kind == "U":
+        found = f"{table.where(keys.time, 0)}: found {show(str(columns[keys.time][0]))}"
         raise ConfigError(
             f"{found}, allowed: a number or a date in ISO 8601; name a column of texts in dataset.columns"
         )
-    if roles.client is not None and clients is not None:
-        columns[roles.client] = clients
+    if keys.client is not None and clients is not None:
+        columns[keys.client] = clients
     whole, sizes = Split(x, y, clients, columns), tuple(size for _, size in ids.values())
     classes = 1 if labels is None else int(y.max()) + 1
     return Dataset(whole.take(train), whole.take(test), classes, names, categories=sizes)
 
 
-def _check_roles(table: Table, roles: Roles) -> dict[str, str]:
+def _check_roles(table: Table, keys: TableKeys) -> dict[str, str]:
     """Return the key that names each column. Refuse a missing column and a second role, except of client ids."""
     seen: dict[str, str] = {}
-    for key, name in roles.by_key():
+    for key, name in keys.by_column():
         table.require(f"dataset.{key}", name)
         if name in seen and {key, seen[name]} != {"client", "categories"}:
             raise ConfigError(
                 f"dataset.{key}: found {show(name)}, which is dataset.{seen[name]}, allowed: one of the two"
             )
         seen[name] = key
-    if roles.standardize == "client" and roles.client is None:
+    if keys.standardize == "client" and keys.client is None:
         raise ConfigError("dataset.standardize: found client, allowed without dataset.client: federation or none")
     return {name: f"dataset.{key}" for name, key in seen.items()}
 

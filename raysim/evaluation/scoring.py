@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from raysim.data.pixels import Source
-from raysim.evaluation.measuring import Sums, add_exactly, collect_rows, evaluate_metric, merge_sums, stack_sums
-from raysim.evaluation.metrics import SEEN, protocol_label
+from raysim.evaluation.accuracy_matrix import SEEN, protocol_label
+from raysim.evaluation.metric_sums import Sums, add_exactly, collect_rows, evaluate_metric, merge_sums, stack_sums
 from raysim.federation.federation import Federation
 from raysim.federation.targets import check_measured
 from raysim.models.activations import measure_activations

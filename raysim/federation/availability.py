@@ -33,6 +33,21 @@ class Progress:
     lasts: int
     """The number of rounds of the task."""
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the round is its task's first."""
+        return self.round == self.began + 1
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the round is its task's last."""
+        return self.round == self.began + self.lasts
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the round is the run's last."""
+        return self.round == self.rounds
+
 
 @dataclass(frozen=True)
 class Attendance:

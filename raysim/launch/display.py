@@ -1,5 +1,6 @@
 """Display of a run in plain lines, and of its result; bar.py has the live one."""
 
+import inspect
 import sys
 import warnings
 from math import isclose
@@ -11,7 +12,15 @@ from rich.text import Text
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RolledBack, RoundDone, Started
-from raysim.evaluation.metrics import SEEN, Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
+from raysim.evaluation.accuracy_matrix import (
+    SEEN,
+    Matrix,
+    average_accuracy,
+    describe_mean,
+    grade,
+    metric_of,
+    protocol_label,
+)
 from raysim.evaluation.scoring import describe_clients
 from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
@@ -60,8 +69,16 @@ class NoDisplay(RunDisplay):
 def show_warning(display: RunDisplay, text: str) -> None:
     """Show a warning, in a call from Python as one of Python's."""
     if type(display) is RunDisplay:  # a call from Python
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=_count_own_frames())
     display.say(text)
+
+
+def _count_own_frames() -> int:
+    """Return the stack level, for a warning of `show_warning`, of the line outside raysim that called it."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "raysim":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 class RunLines(RunDisplay):

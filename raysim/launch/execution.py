@@ -54,6 +54,17 @@ class Execution:
         self._config, self._federation, self._callbacks = config, federation, callbacks
         self._directory, self._display, self._local, self._new = directory, display, local, new
 
+    def run(self, began: float, footprint: Footprint, around: AbstractContextManager[Any]) -> Result:
+        """Carry the run out to its end, and return how it ended. Arguments and errors are those of `steps`."""
+        steps = self.steps(began, footprint, around)
+        try:
+            for _ in steps:
+                pass  # there is nothing to do between two steps
+        except BaseException as error:
+            steps.throw(error)  # it may have been raised between two steps
+        assert self.result is not None
+        return self.result
+
     def steps(
         self, began: float, footprint: Footprint, around: AbstractContextManager[Any] | None = None
     ) -> Generator[None, None, None]:

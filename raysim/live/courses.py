@@ -178,7 +178,7 @@ class Evaluations:
         self.rows.append([line.round, {protocol: self._thin(row) for protocol, row in evaluation.items()}])
 
     def _summarise(self, protocol: str, row: Row, line: RoundLine) -> list[float | None]:
-        """Return the mean over the tasks so far, and forgetting as raysim.evaluation.metrics has it: None if undefined.
+        """Return the mean over the tasks so far, and forgetting as accuracy_matrix.py has it: None if undefined.
 
         Between two rows of the matrix, the evaluation counts as its next row.
         """

@@ -83,8 +83,7 @@ class Checkpoints:
         self.directory = directory / "checkpoints"
         self._keep = config.checkpoint.keep
         self._clients = config.clients.count
-        settings = str(result_settings(config, CHANGE_NO_STATE))
-        self._run = {"config": hashlib.sha256(settings.encode()).hexdigest(), "raysim": made_with}
+        self._run = {"config": _config_digest(config), "raysim": made_with}
 
     @property
     def newest(self) -> int | None:
@@ -176,6 +175,19 @@ class Checkpoints:
 
     def _places(self) -> list[Path]:
         return sorted(path for path in self.directory.glob("*") if path.is_dir() and path.name.isdecimal())
+
+
+def _config_digest(config: Config) -> str:
+    """Return the digest of the settings that change a run's state.
+
+    It is over `evaluation.every` too, as when that was a key. Checkpoints from then would else be of another config.
+    """
+    settings: dict[str, object] = {}
+    for key, value in result_settings(config, CHANGE_NO_STATE).items():
+        if key == "evaluation.every_rounds":
+            settings["evaluation.every"] = "task" if value is None else None
+        settings[key] = value
+    return hashlib.sha256(str(settings).encode()).hexdigest()
 
 
 def _write_records(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
-from raysim.evaluation.metrics import Matrix, protocol_label
+from raysim.evaluation.accuracy_matrix import Matrix, protocol_label
 from raysim.objectives import Metric
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LEFT, RIGHT, BELOW, ABOVE = 0.55, 0.75, 0.5, 0.3  # margins of a matrix in inche
 
 
 def matrix_image(matrix: Matrix, protocol: str, in_step: bool, top_k: int, metric: Metric) -> Image:
-    """Draw the accuracy matrix so far, or that of another metric; `in_step` as in metrics.summarise."""
+    """Draw the accuracy matrix so far, or that of another metric; `in_step` as in accuracy_matrix.summarise."""
     from matplotlib.figure import Figure
 
     cells = min(len(matrix[0]), MOST_NUMBERED)

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from raysim.config.error_text import describe_unknown
-from raysim.evaluation.metrics import ProtocolMetrics, complete, grade, metric_of, protocol_label
+from raysim.evaluation.accuracy_matrix import ProtocolMetrics, complete, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, is_locked, read_whole, write_whole

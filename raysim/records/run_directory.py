@@ -43,7 +43,7 @@ class RunFiles:
     Args:
         config: the resolved config, which becomes config.yaml.
         directory: absent or empty, as `claim_directory` checked, or cut back to a checkpoint by `cut_back`.
-        samples: the number of test samples of each task, as in metrics.summarise.
+        samples: the number of test samples of each task, as in accuracy_matrix.summarise.
     """
 
     def __init__(self, config: Config, directory: Path, samples: Sequence[int] | None) -> None:

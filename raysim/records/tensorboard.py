@@ -14,7 +14,7 @@ import PIL.Image
 from raysim.config import Config, dump
 from raysim.config.comparison import flatten_settings
 from raysim.engine.events import RoundDone, line
-from raysim.evaluation import metrics
+from raysim.evaluation import accuracy_matrix
 from raysim.records.figures import matrix_image
 from raysim.records.notes import Note
 from raysim.records.totals import Totals
@@ -35,7 +35,7 @@ class Board:
         directory: of the run.
         config: the resolved config.
         past: the lines of rounds.jsonl for the rounds that the files in the directory have.
-        samples: the number of test samples of each task, as in metrics.summarise.
+        samples: the number of test samples of each task, as in accuracy_matrix.summarise.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Board:
         """Write the config, as text and for HPARAMS, and the charts of CUSTOM SCALARS."""
         self._file.add_text("config", f"```yaml\n{dump(config)}```")
         tasks = {
-            metrics.protocol_label(protocol, self._top_k): {
+            accuracy_matrix.protocol_label(protocol, self._top_k): {
                 f"{self._called} of every task": [rf"^{self._tag(protocol)}/task_\d+$"]
             }
             for protocol in protocols
@@ -125,7 +125,7 @@ class Board:
             numbers |= {f"{tag}/task_{i}": value for i, value in enumerate(accuracy, 1)}
             mean = numbers[f"average/{tag}/{self._called}"] = fmean(accuracy[: event.so_far])
             if self._samples is not None:
-                seen = metrics.accuracy_over_samples(accuracy, self._samples, event.so_far)
+                seen = accuracy_matrix.accuracy_over_samples(accuracy, self._samples, event.so_far)
                 numbers[f"average/{tag}/{self._called}_seen"] = seen
             milliseconds = min(round(1000 * event.virtual_time), LAST_STEP)
             self._file.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, milliseconds)
@@ -146,9 +146,9 @@ class Board:
             tag = self._tag(protocol)
             if self._in_step:
                 upward = [self._metric.better(row) for row in matrix]
-                numbers[f"average/{tag}/forgetting"] = metrics.forgetting(upward)
-                numbers[f"average/{tag}/backward_transfer"] = metrics.backward_transfer(upward)
-            over_time = metrics.measure_over_time(matrix, self._in_step, self._samples)
+                numbers[f"average/{tag}/forgetting"] = accuracy_matrix.forgetting(upward)
+                numbers[f"average/{tag}/backward_transfer"] = accuracy_matrix.backward_transfer(upward)
+            over_time = accuracy_matrix.measure_over_time(matrix, self._in_step, self._samples)
             key = f"average/{tag}/average_incremental_{self._called}"
             if self._samples is None:
                 numbers[f"{key}_by_task"] = over_time["average_incremental_accuracy_by_task"]

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from raysim.engine.events import Accuracies, RoundDone
-from raysim.evaluation import metrics
+from raysim.evaluation import accuracy_matrix
 from raysim.objectives import Metric
 
 # which become seconds_per_round and evaluation
@@ -67,12 +67,12 @@ class Totals:
             of_protocol["std"].append(list(spread["std"]))
 
     def summarise(self, in_step: bool, metric: Metric, samples: Sequence[int] | None) -> dict[str, Any]:
-        """Return the keys of summary.json that are counted round by round; the arguments as in metrics.summarise."""
-        untrained: dict[str, list[float] | None] = {**self.untrained, metrics.SEEN: None}
+        """Return the keys of summary.json that are counted by round. Arguments are as in accuracy_matrix.summarise."""
+        untrained: dict[str, list[float] | None] = {**self.untrained, accuracy_matrix.SEEN: None}
         counted = {key: value for key, value in vars(self).items() if key not in OF_ROUNDS_AND_TASKS}
         evaluation = {
             protocol: {
-                **metrics.summarise(matrix, untrained[protocol], in_step, metric, samples),
+                **accuracy_matrix.summarise(matrix, untrained[protocol], in_step, metric, samples),
                 **self.spreads.get(protocol, {}),
             }
             for protocol, matrix in self.matrices.items()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from raysim.evaluation.metrics import protocol_label
+from raysim.evaluation.accuracy_matrix import protocol_label
 from raysim.reports.content import ComparedPair
 from raysim.reports.gains import Pair, count_common_seeds, gains_by_labels, measure_family, say_gain, show_change
 from raysim.reports.grouping import ExperimentSetting, MethodGroup

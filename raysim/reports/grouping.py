@@ -14,7 +14,7 @@ from functools import cached_property
 
 from raysim.config import load
 from raysim.config.lookup import only_named_by
-from raysim.evaluation.metrics import SEEN, metric_of, protocol_label
+from raysim.evaluation.accuracy_matrix import SEEN, metric_of, protocol_label
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.naming import derive_label, entitle, row_axes, show_bare, sweep_label, unique_names
@@ -26,6 +26,7 @@ from raysim.system.errors import ConfigError
 NOT_OF_THE_SETTING = (
     *("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client"),
     *("dataset.root", "dataset.download", "callbacks.wandb", "callbacks.mlflow"),
+    "evaluation.every",  # of older configs, where it decides nothing
 )
 OF_THE_TESTS = frozenset({"evaluation.model", "evaluation.split", "evaluation.top_k"})
 """Keys that are always of the setting, as accuracies with others cannot be compared."""

@@ -14,7 +14,7 @@ from raysim.config import validate
 from raysim.config.document import Document, to_plain
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_text import read_yaml, to_yaml
-from raysim.evaluation.metrics import metric_of
+from raysim.evaluation.accuracy_matrix import metric_of
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.result import Result, describe_unfinished, load_result
 from raysim.reports.packed import SUFFIX, PackedFile, PackedRun, find_packed, packed_directory, read_packed

@@ -13,7 +13,7 @@ from raysim.config import load
 from raysim.config.comparison import describe_difference
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_text import read_yaml, to_yaml
-from raysim.evaluation.metrics import SEEN, describe_mean, metric_of
+from raysim.evaluation.accuracy_matrix import SEEN, describe_mean, metric_of
 from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.cells import SWEEP_FILE, Cell, Remark
 from raysim.sweeps.grid import read_sweep

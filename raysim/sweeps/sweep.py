@@ -28,7 +28,7 @@ from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.result import Result
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import DIVERGED, RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
-from raysim.sweeps.display import CellDisplay, PythonDisplay, SweepDisplay, open_sweep_display
+from raysim.sweeps.sweep_display import CellDisplay, PythonDisplay, SweepDisplay, open_sweep_display
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, Diverged, Lost, NotWritten, RunError, convert_to_run_error
 from raysim.system.files import lock_directory

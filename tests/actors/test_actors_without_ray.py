@@ -474,7 +474,7 @@ def test_a_run_asks_once_where_its_hosts_go_and_is_refused_for_memory_before_ray
     processes = MemoryNeed().total(actors=2, at_once=2)
     machine = Capacity(2, 0, math.ceil(processes / MOST_OF_MEMORY))
     monkeypatch.setattr("raysim.launch.run.this_machine", lambda: machine)
-    monkeypatch.setattr("raysim.launch.run.estimate_memory", lambda *_: need)
+    monkeypatch.setattr("raysim.launch.starting.estimate_memory", lambda *_: need)
     monkeypatch.setattr(placement, "place", lambda *given: asked.append(given) or place(*given))
     monkeypatch.setattr("raysim.actors.cluster.cluster_of", lambda *_: pytest.fail("Ray was to be started"))
     with pytest.raises(ConfigError, match=r"resources\.clients_per_actor: 2 actors would take about"):

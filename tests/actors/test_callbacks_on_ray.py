@@ -14,8 +14,8 @@ from raysim.callbacks import Callback, RunView
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
 from raysim.sweeps.directory import plan_sweep
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 

@@ -13,8 +13,8 @@ import raysim
 from raysim.engine.events import Event, RoundDone
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan, plan_sweep
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 

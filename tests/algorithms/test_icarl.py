@@ -14,7 +14,7 @@ import raysim
 from raysim.algorithms.icarl import ICarl
 from raysim.algorithms.parts.exemplars import binary_loss, herd, in_turn
 from raysim.engine.compatibility import check_methods
-from raysim.evaluation.evaluate import evaluate
+from raysim.evaluation.finished_run import evaluate
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError

@@ -6,7 +6,7 @@ import torch
 import raysim
 from raysim.algorithms.lora import FedLora
 from raysim.engine.compatibility import check_fit
-from raysim.evaluation.evaluate import evaluate
+from raysim.evaluation.finished_run import evaluate
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError

@@ -13,6 +13,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
+from small_configs import SMALL
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import raysim
@@ -27,21 +28,16 @@ from raysim.engine.simulation import Simulation
 from raysim.launch.display import RunDisplay
 from raysim.records.run_directory import cut_back
 from raysim.sweeps.directory import plan_sweep
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 from raysim.system.custom_code import find_custom_code, refuse_main
 from raysim.system.errors import ConfigError, Lost, RunError
 
-CONFIG: dict[str, Any] = {
-    "name": "small",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
+CONFIG = SMALL | {
     "model": {"name": "mlp", "hidden": [5], "dropout": 0.3},
     "training": {"rounds_per_task": 4, "batch_size": 8, "optimizer": {"lr": 0.1}},
     "evaluation": {"every_rounds": 2},
     "checkpoint": {"every_rounds": 3},
-    "logging": {"tensorboard": False},
 }
 ONE_TASK = {
     "scenario": {"kind": "domain_incremental", "tasks": 1, "shift": "permutation"},

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_configs import SMALL
 
 import raysim
 from raysim.callbacks import EarlyStopping, RunView
@@ -13,16 +14,11 @@ from raysim.cli import main
 from raysim.engine.events import RoundDone
 from raysim.launch.display import RunDisplay
 
-CONFIG: dict[str, Any] = {
-    "name": "small",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
+CONFIG = SMALL | {
     "scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
     "training": {"rounds_per_task": 6, "batch_size": 8, "optimizer": {"lr": 1e-9}},  # the model stays as it is
     "evaluation": {"every_rounds": 1},
     "checkpoint": {"every_rounds": 2},
-    "logging": {"tensorboard": False},
 }
 
 
@@ -140,7 +136,7 @@ REFUSED = {
         "callbacks.early_stopping: protocol: found 'class_il', allowed: domain_il, as the tasks are",
     ),
     "one evaluation a task": (
-        {"evaluation": {"every": "task"}},
+        {"evaluation": {}},
         "metric: found an evaluation per task, allowed: evaluation.every_rounds",
     ),
     "an unknown direction": ({"early_stopping.metric": "mine"}, "mode: found auto for 'mine', allowed: max or min"),

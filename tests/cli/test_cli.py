@@ -461,10 +461,10 @@ def test_the_live_display_takes_every_event(monkeypatch: pytest.MonkeyPatch, cap
 def test_a_failure_has_its_own_exit_status(
     raised: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    def run(*_: object, **__: object) -> None:
+    def carry_out(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(running, "carry_out", carry_out)
     assert main(["run", "tiny.yaml"]) == status
     assert tuple(capsys.readouterr()) == ("", said)
 

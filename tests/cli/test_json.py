@@ -5,20 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_configs import SMALL
 
 import raysim
 from raysim.algorithms import METHODS
 from raysim.cli import main
 
-CONFIG = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2, "batch_size": 4},
-    "logging": {"tensorboard": False},
-}
 Captured = pytest.CaptureFixture[str]
 
 
@@ -30,10 +22,10 @@ def document(capsys: Captured, *argv: str) -> Any:
 
 
 def test_check(tmp_path: Path, capsys: Captured) -> None:
-    (tmp_path / "tiny.yaml").write_text(json.dumps(CONFIG))
+    (tmp_path / "tiny.yaml").write_text(json.dumps(SMALL))
     found = document(capsys, "check", str(tmp_path / "tiny.yaml"), "--json")
     assert found["steps"] == "24 gradient steps"
-    assert found.keys() == raysim.check(CONFIG).keys()
+    assert found.keys() == raysim.check(SMALL).keys()
 
 
 def test_list(capsys: Captured) -> None:
@@ -48,7 +40,7 @@ def test_list(capsys: Captured) -> None:
 def test_report(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raysim.reports.write.PLOTS", {})
     for seed in (0, 1):
-        raysim.run(CONFIG, {"seed": seed}, out=tmp_path / "runs" / str(seed), local=True)
+        raysim.run(SMALL, {"seed": seed}, out=tmp_path / "runs" / str(seed), local=True)
     found = document(capsys, "report", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), "--json")
     assert found["directory"] == str(tmp_path / "report")
     assert [run["seed"] for run in found["runs"]] == [0, 1]

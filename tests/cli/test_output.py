@@ -8,20 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_configs import SMALL
 
 import raysim
 from raysim.system.output import divert_errors
 
-CONFIG = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2, "batch_size": 4},
-    "evaluation": {"every_rounds": 1},
-    "logging": {"tensorboard": False},
-}
+CONFIG = SMALL | {"evaluation": {"every_rounds": 1}}
 OUTPUTS = {
     "closed": ">&-",
     "full": "> /dev/full",

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pytest
+from small_configs import SMALL
 from torch import Tensor, nn
 
 import raysim
@@ -21,15 +22,7 @@ from raysim.cli import main
 from raysim.data.dataset import Dataset
 from raysim.system.errors import RunError
 
-CONFIG: dict[str, Any] = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 24, "test": 12},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2, "batch_size": 4},
-    "logging": {"tensorboard": False},
-}
+CONFIG = SMALL | {"dataset": {**SMALL["dataset"], "train": 24, "test": 12}}
 
 
 def fail() -> NoReturn:

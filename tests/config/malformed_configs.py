@@ -210,8 +210,11 @@ ON_THE_COMMAND_LINE = [
     (["participation.fraction=1.5"], "participation.fraction=1.5: found 1.5, allowed: a number > 0 and <= 1 or null"),
     (["participation.sampler=roundrobin"], (f"participation.sampler=roundrobin: unknown sampler 'roundrobin'; did "
      f"you mean 'round_robin'? allowed: uniform, by_size, round_robin, {OWN}")),
-    (["evaluation={every: task, every_rounds: 5}"], ("evaluation={every: task, every_rounds: 5}: "
-     "evaluation.every_rounds: found both every and every_rounds, allowed: one of the two, as in {every_rounds: 5}")),
+    (["evaluation.every=5"], ("evaluation.every=5: unknown key 'every'; did you mean 'every_rounds'? allowed: "
+     "every_rounds, split, validation_fraction, model, per_client, top_k")),
+    (["evaluation={every: round, every_rounds: 5}"], ("evaluation={every: round, every_rounds: 5}: evaluation.every: "
+     "unknown key 'every'; did you mean 'every_rounds'? allowed: every_rounds, split, validation_fraction, model, "
+     "per_client, top_k")),
     (["partition.alpha=0.3"], ("partition.alpha=0.3: unknown key 'alpha' of 'iid'; did you mean "
      "'partition={kind: dirichlet, alpha: ...}' or 'partition={kind: quantity, alpha: ...}'?")),
     (["partition.kind=dirichlt"], ("partition.kind=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? "

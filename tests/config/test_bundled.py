@@ -100,6 +100,15 @@ def test_an_editor_finds_the_schema_beside_a_copy(tmp_path: Path) -> None:
     assert (tmp_path / "sweep.yaml").read_bytes() == (CONFIGS / "sweeps" / "methods.yaml").read_bytes()
 
 
+def test_the_schema_of_a_wheel_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "package").mkdir()
+    schema = tmp_path / "package" / "raysim.schema.json"
+    schema.write_text("{}")
+    monkeypatch.setattr("raysim.config.bundled.SCHEMA", schema)
+    copy_config("quickstart", tmp_path / "mine.yaml")
+    assert (tmp_path / "raysim.schema.json").read_text() == "{}"
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     for name in ("file", "link"):
         path = tmp_path / name

@@ -2,15 +2,19 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
+from annotated_types import doc
 from named_components import Colour, Der, FedProx, Plain, archive, digits, net, picky
 
 from raysim.config import ConfigError, lookup
 from raysim.config.error_text import find_nearest
 from raysim.config.lookup import only_named_by, resolve
-from raysim.config.signature import keys_of, own_values
+from raysim.config.reference import describe_block
+from raysim.config.signature import keys_of, own_values, positional_parameters, takes_keys_of
 
 
 def defaults(component: object, **given: object) -> dict[str, object]:
@@ -25,6 +29,33 @@ def test_keyword_only_parameters_are_the_keys() -> None:
     assert defaults(Der) == {"alpha": 0.5, "sizes": [1, 2], "share": 1.0}
     assert defaults(picky, pairs=2) == {"pairs": 2, "fixed": 2}
     assert defaults(Plain) == {"depth": 2}
+
+
+@dataclass(kw_only=True)
+class Shared:
+    first: Annotated[int, doc("how many")]
+    last: float = 0.5
+
+
+@takes_keys_of(Shared)
+def without_own(root: str, **keys: Any) -> Shared:
+    return Shared(**keys)
+
+
+@takes_keys_of(Shared, before="last")
+def with_own(root: str, *, middle: bool = False, **keys: Any) -> tuple[bool, Shared]:
+    return middle, Shared(**keys)
+
+
+def test_two_components_have_the_keys_of_one_owner() -> None:
+    assert list(describe_block(keys_of(without_own))) == [
+        ("first", "required", "a whole number", "how many"),
+        ("last", "0.5", "a number", ""),
+    ]
+    assert defaults(with_own, first=2) == {"first": 2, "middle": False, "last": 0.5}
+    assert [*defaults(with_own, first=2)] == ["first", "middle", "last"]
+    assert positional_parameters(with_own) == (["root"], 1)
+    assert with_own("", **defaults(with_own, first=2, middle=True)) == (True, Shared(first=2))
 
 
 def test_lists_and_strings_become_what_the_annotation_says() -> None:

@@ -92,6 +92,14 @@ def test_what_is_written_reads_back_the_same(tmp_path_factory: pytest.TempPathFa
     assert dump(again) == dump(config)
 
 
+@pytest.mark.parametrize("rounds", [None, 3])
+@pytest.mark.parametrize("every", ["task", None])
+def test_a_key_that_older_configs_have_is_read_and_not_written(every: str | None, rounds: int | None) -> None:
+    config = load({**VALID, "evaluation": {"every": every, "every_rounds": rounds}})
+    assert config == load({**VALID, "evaluation": {"every_rounds": rounds}})
+    assert "every:" not in dump(config)
+
+
 @quick
 @given(st.floats(-3e38, 3e38, allow_nan=False))
 @example(1e-05)

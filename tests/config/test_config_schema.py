@@ -109,7 +109,6 @@ DEFAULTS: dict[str, object] = {
         "cuda_graphs": False,
     },
     "evaluation": {
-        "every": "task",
         "every_rounds": None,
         **EVALUATED,
     },
@@ -136,7 +135,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
          "order": "same", "online": False, "blur": 0.0, "first_task_classes": None, "class_order": "natural",
          "classes": None, "repetition": None, "boundaries": "synchronous"}),
         (["participation={count: 4}"], {"fraction": None, "count": 4, "sampler": "uniform"}),
-        (["evaluation={every_rounds: 5}"], {"every": None, "every_rounds": 5} | EVALUATED),
+        (["evaluation={every_rounds: 5}"], {"every_rounds": 5} | EVALUATED),
         (["methods={der: {alpha: 0.1}, fedprox: }"], {"der": {"alpha": 0.1, "sizes": [1, 2], "share": 1.0},
          "fedprox": {"mu": 1e-05}}),
     ],

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import pytest
 from annotated_types import Ge, doc
-from config_reference import CLOSES, OPENS, insert_keys, render_reference, render_schema, write_reference
+from config_reference import CLOSES, OPENS, insert_keys, render_reference, write_reference
 from pages import ROOT
 
 from raysim.config import build_json_schema, lookup
-from raysim.config.bundled import SCHEMA
 from raysim.config.reference import describe_block
 from raysim.config.signature import keys_of
 
@@ -23,10 +22,6 @@ OUT_OF_DATE = "run `make docs`"
 
 def test_the_reference_is_that_of_now() -> None:
     assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == render_reference(), OUT_OF_DATE
-
-
-def test_the_schema_for_editors_is_that_of_now() -> None:
-    assert SCHEMA.read_text(encoding="utf-8") == render_schema(), OUT_OF_DATE
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -12,20 +12,13 @@ import pytest
 from pages import ROOT, blocks
 from PIL import Image
 from small import small
+from small_configs import TINY
 
 import raysim
 from raysim.config import load
 from raysim.federation.federation import build_federation
 
-TINY = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 36, "test": 20},
-    "scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"},
-    "clients": {"count": 3},
-    "model": {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True},
-    "training": {"rounds_per_task": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
-    "logging": {"tensorboard": False},
-}
+CONFIG = TINY | {"model": {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}}
 
 
 @pytest.fixture
@@ -50,7 +43,7 @@ def test_running_from_python_compares_methods(example) -> None:
 
 
 def test_plotting_a_run_draws_a_picture(example, tmp_path: Path) -> None:
-    raysim.run(TINY, {"evaluation.every_rounds": 1}, out=tmp_path / "run", local=True)
+    raysim.run(CONFIG, {"evaluation.every_rounds": 1}, out=tmp_path / "run", local=True)
     picture = example("plot").plot(tmp_path / "run", tmp_path / "run.png")
     with Image.open(picture) as image:
         assert image.size == (1300, 400)
@@ -144,7 +137,7 @@ def test_a_small_transformer_is_pretrained_once(example, tmp_path: Path, capsys:
     weights.unlink()
     script.pretrain(**keys)
     assert weights.read_bytes() == first
-    config = TINY | {
+    config = CONFIG | {
         "dataset": {"name": "npz", "path": str(others)},
         "scenario": {"kind": "class_incremental", "tasks": 2},
         "model": {"name": "vit", "width": 8, "depth": 1, "patch": 2, "input_size": None, "weights": str(weights)},

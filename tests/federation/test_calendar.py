@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raysim.federation.availability import ALWAYS, Attendance, Availability
+from raysim.federation.availability import ALWAYS, Attendance, Availability, Progress
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream, in_windows, online
 from raysim.system import seeding
@@ -55,6 +55,19 @@ def test_an_online_stream_deals_a_task_to_its_rounds_and_its_stages_are_tasks():
 def test_a_client_is_there_from_its_first_window_until_it_is_gone():
     there = Attendance([3, 3, 6], gone=8)
     assert [there.window(round) for round in range(1, 10)] == [None, None, 1, 1, 1, 2, 2, None, None]
+
+
+def test_the_first_and_the_last_rounds_of_tasks_of_3_1_and_2_rounds():
+    ends = (3, 4, 6)
+    rounds = [
+        Progress(round, 6, task, end - lasts, lasts)
+        for task, (end, lasts) in enumerate(zip(ends, (3, 1, 2), strict=True))
+        for round in range(end - lasts + 1, end + 1)
+    ]
+    assert [one.round for one in rounds] == [1, 2, 3, 4, 5, 6]
+    assert [one.round for one in rounds if one.is_first] == [1, 4, 5]
+    assert [one.round for one in rounds if one.is_last] == [3, 4, 6]
+    assert [one.round for one in rounds if one.is_final] == [6]
 
 
 def test_clients_without_data_are_not_present():

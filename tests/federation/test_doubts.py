@@ -88,5 +88,6 @@ def test_tasks_of_one_class_are_said(tiny, classes, kind, words, missing):
 def test_check_and_a_run_say_them(config_of, tmp_path):
     config = config_of(BRIGHT / 255, LABELS + 1)
     assert raysim.check(config)["warning"].startswith("dataset: found no sample with label 0")
-    with pytest.warns(UserWarning, match="^dataset: found no sample with label 0 of 5 classes"):
+    with pytest.warns(UserWarning, match="^dataset: found no sample with label 0 of 5 classes") as warned:
         raysim.run(config, out=tmp_path / "run", local=True)
+    assert {one.filename for one in warned} == {__file__}  # where raysim was called

@@ -17,7 +17,7 @@ from raysim.config import Config, load
 from raysim.data.mapped import MappedSplit, write_rows
 from raysim.engine.simulation import load_parts
 from raysim.estimate.memory import estimate_memory
-from raysim.evaluation.evaluate import evaluate
+from raysim.evaluation.finished_run import evaluate
 from raysim.federation import features
 from raysim.federation.features import CHUNK, FeaturePass
 from raysim.federation.federation import build_federation

@@ -12,7 +12,7 @@ from rich.console import Console
 import raysim
 from raysim.api import Method, Server, ServerHalf
 from raysim.config import load
-from raysim.evaluation.metrics import summarise
+from raysim.evaluation.accuracy_matrix import summarise
 from raysim.launch.bar import open_run_display
 from raysim.launch.display import show_result
 
@@ -107,7 +107,8 @@ def test_what_reads_the_directory_of_custom_code_has_trust(tiny, tmp_path: Path)
 def test_a_run_without_a_client_is_warned_of_unless_it_is_quiet(tiny, tmp_path: Path) -> None:
     """Nobody selects no client. `filterwarnings = error` makes any other warning an error."""
     config = tiny(methods={f"{__name__}:Nobody": {}})
-    with pytest.warns(UserWarning, match="no client took part in any round"):
+    with pytest.warns(UserWarning, match="no client took part in any round") as warned:
         raysim.run(config, out=tmp_path / "run", local=True)
+    assert [one.filename for one in warned] == [__file__]  # where raysim was called
     with open_run_display(config, quiet=True) as quiet:
         assert raysim.run(config, out=tmp_path / "quiet", local=True, display=quiet).updates == 0

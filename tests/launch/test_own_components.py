@@ -13,7 +13,7 @@ from examples.own_package.parts import Brier, EveryNth, Lion, darker, staircase
 from raysim.cli import main
 from raysim.config import load
 from raysim.data.partition import PARTITIONS
-from raysim.evaluation.measuring import add_exactly, evaluate_metric
+from raysim.evaluation.metric_sums import add_exactly, evaluate_metric
 from raysim.federation.availability import Progress
 from raysim.federation.federation import build_federation
 from raysim.launch.check import estimate_run

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_configs import SMALL
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
@@ -25,12 +26,7 @@ from raysim.system.errors import RunError
 from raysim.system.footprint import Footprint
 from raysim.system.state import decode, encode
 
-CONFIG = {
-    "name": "small",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
+CONFIG = SMALL | {
     "training": {"rounds_per_task": 4, "batch_size": 8, "optimizer": {"lr": 0.1}},
     "methods": {"er": {}},
     "evaluation": {"every_rounds": 1},
@@ -114,6 +110,25 @@ def test_the_directory_is_that_of_an_undisturbed_run(after: int, back_to: int, w
     assert lines(out) == lines(whole)
     assert (result.recoveries, result.rounds_recomputed) == (1, after - back_to)
     assert (out / "model.pt").read_bytes() == (whole / "model.pt").read_bytes()
+
+
+OF_THE_FIRST_VERSION = {
+    1: "3e0a03ca78a06326cc0016c23cf0410c345921e61d1e5cc2839e05cb85e86a7d",
+    None: "cecd6fc6f1ca54b54a0b7e1921f2b0bf0f52038120cf08c3b6f656c69dc9dee7",
+}
+"""What checkpoints had as the digest of this config when `evaluation.every` was a key."""
+
+
+@pytest.mark.parametrize("every_rounds", OF_THE_FIRST_VERSION)
+def test_a_run_goes_on_from_when_evaluation_every_was_a_key(every_rounds: int | None, tmp_path: Path) -> None:
+    cut_off(tmp_path, 3, **{"evaluation.every_rounds": every_rounds})
+    (manifest,) = tmp_path.glob("checkpoints/*/manifest.json")
+    assert json.loads(manifest.read_text())["config"] == OF_THE_FIRST_VERSION[every_rounds]
+    config, every = tmp_path / "config.yaml", "task" if every_rounds is None else "null"
+    text = config.read_text()
+    config.write_text(text.replace("evaluation:\n", f"evaluation:\n  every: {every}\n"))
+    assert config.read_text() != text
+    assert raysim.run(None, out=tmp_path, local=True, resume=True).recoveries == 1
 
 
 def test_losses_add_up_over_several_outages(whole: Path, tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
+from small_configs import TINY
 
 import raysim
 from raysim.callbacks import Callback, RunView
@@ -12,15 +12,7 @@ from raysim.engine.events import RoundDone
 from raysim.launch import stop_file
 from raysim.launch.stop_file import StopFile, request_stop
 
-TINY: dict[str, Any] = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 36, "test": 20},
-    "scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"},
-    "clients": {"count": 3},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 3},
-    "logging": {"tensorboard": False},
-}
+CONFIG = TINY | {"training": {"rounds_per_task": 3}}
 
 
 class Requesting(Callback):
@@ -36,8 +28,8 @@ class Requesting(Callback):
 
 def test_the_run_ends_after_its_round_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
     """It has 6 rounds and is asked in the 4th. A request from before the resume does not count."""
-    whole = raysim.run(TINY, out=tmp_path / "whole", local=True)
-    stopped = raysim.run(TINY, out=tmp_path / "run", local=True, callbacks=[Requesting(4)])
+    whole = raysim.run(CONFIG, out=tmp_path / "whole", local=True)
+    stopped = raysim.run(CONFIG, out=tmp_path / "run", local=True, callbacks=[Requesting(4)])
     assert (stopped.status, stopped.rounds) == ("interrupted", 4)
     assert not (tmp_path / "run" / "stop").exists()
     request_stop(tmp_path / "run")

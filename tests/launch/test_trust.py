@@ -6,21 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_configs import SMALL
 
 import raysim
 from raysim.cli import main
 from raysim.config import ConfigError
 
-CONFIG = {
-    "name": "own",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
+CONFIG = SMALL | {
     "model": {"name": "theirs:model"},
-    "training": {"rounds_per_task": 1, "batch_size": 4},
     "participation": {"count": 1, "sampler": "theirs:sampler"},
     "checkpoint": {"every_rounds": 1},
-    "logging": {"tensorboard": False},
 }
 THEIRS = """
 from pathlib import Path

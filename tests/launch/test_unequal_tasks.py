@@ -8,7 +8,7 @@ import pytest
 
 import raysim
 from raysim.engine.events import RoundDone
-from raysim.evaluation.metrics import summarise
+from raysim.evaluation.accuracy_matrix import summarise
 from raysim.federation.federation import build_federation
 from raysim.reports.write import write_report
 

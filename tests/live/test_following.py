@@ -293,7 +293,7 @@ def test_pytorch_is_not_imported_for_a_page(two_tasks: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from raysim.live.server import serve
+from raysim.live.http_server import serve
 from raysim.live.watched import Watched
 with serve(Watched(Path({str(two_tasks)!r})), 0) as server:
     assert server.watched.message(0, {{}})[0]["rows"]

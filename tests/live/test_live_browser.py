@@ -11,9 +11,9 @@ from browser import Browser
 
 import raysim
 from raysim.live import courses, lock_watch
-from raysim.live import server as serving
+from raysim.live import http_server as serving
 from raysim.live import watched as watching
-from raysim.live.server import serve
+from raysim.live.http_server import serve
 from raysim.live.watched import Watched
 from raysim.system.files import lock_directory
 

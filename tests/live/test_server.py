@@ -15,9 +15,9 @@ import pytest
 from followed import TWO_TASKS
 
 from raysim.cli import main
-from raysim.live import server as serving
+from raysim.live import http_server as serving
 from raysim.live import watched as watching
-from raysim.live.server import TOKEN, LiveServer, serve
+from raysim.live.http_server import TOKEN, LiveServer, serve
 from raysim.live.watched import Watched
 from raysim.sweeps.sweep import sweep
 from raysim.system.errors import ConfigError

@@ -9,7 +9,7 @@ from costs import cost_of
 from torch import nn
 
 import raysim
-from raysim.evaluation.evaluate import evaluate
+from raysim.evaluation.finished_run import evaluate
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
 from raysim.system.errors import ConfigError

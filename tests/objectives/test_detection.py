@@ -13,7 +13,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch.func import grad, vmap
 
-from raysim.evaluation.measuring import collect_rows, evaluate_metric, merge_sums
+from raysim.evaluation.metric_sums import collect_rows, evaluate_metric, merge_sums
 from raysim.models.tiny_yolo import tiny_yolo
 from raysim.objectives.anchors import find_anchors
 from raysim.objectives.boxes import check_boxes, corners, overlaps, pad_boxes

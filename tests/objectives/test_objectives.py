@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.lookup import resolve, table
-from raysim.evaluation.measuring import add_exactly, evaluate_metric, merge_sums, stack_sums
+from raysim.evaluation.metric_sums import add_exactly, evaluate_metric, merge_sums, stack_sums
 from raysim.objectives import Objective
 from raysim.objectives.classification import Classification
 from raysim.objectives.multi_label import MultiLabel

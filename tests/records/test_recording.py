@@ -80,7 +80,6 @@ def config(tiny):
         scenario={"kind": "class_incremental", "tasks": 2},
         methods={"probes:Everything": {}},
         model__dropout=0.3,
-        evaluation={"every": "task"},
         logging__tensorboard=True,
         seed=7,
     )
@@ -388,7 +387,7 @@ def test_runs_of_the_same_second_have_directories_of_their_own(tiny, tmp_path, m
             return datetime(2026, 1, 2, 12, 0, 0)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("raysim.launch.run.datetime", Noon)
+    monkeypatch.setattr("raysim.launch.resolving.datetime", Noon)
     results = [raysim.run(tiny(logging={"tensorboard": False}), local=True) for _ in range(3)]
     names = ["20260102-120000", "20260102-120000-2", "20260102-120000-3"]
     assert [result.directory.name for result in results] == names

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import raysim
-from raysim.evaluation.metrics import summarise
+from raysim.evaluation.accuracy_matrix import summarise
 
 ONE = [[0.9, 0.1], [0.2, 0.8]]
 OTHER = [[1.0, 1.0], [0.5, 1.0]]

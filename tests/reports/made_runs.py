@@ -7,21 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from small_configs import TINY
+
 from raysim.config import dump, load
-from raysim.evaluation.metrics import Matrix, summarise
+from raysim.evaluation.accuracy_matrix import Matrix, summarise
 from raysim.reports.content import Comparison
 from raysim.reports.grouping import group_runs
 from raysim.reports.plots.scene import Scene, set_scenes
 from raysim.reports.reading import find_runs
 
-BASE = {
-    "name": "made",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 36, "test": 20},
-    "scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"},
-    "clients": {"count": 3},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2},
-}
+BASE = TINY | {"name": "made", "training": {"rounds_per_task": 2}}
 
 HELD = {
     "clients": [0, 1, 2],

@@ -173,6 +173,18 @@ def test_a_key_that_an_older_raysim_did_not_write_is_null(tmp_path: Path) -> Non
     assert [len(group.runs) for group in setting.groups] == [2]
 
 
+def test_a_key_that_an_older_raysim_wrote_and_that_decides_nothing_is_left_out(tmp_path: Path) -> None:
+    """Of a config with a custom dataset, too, whose values are taken as they are in the file."""
+    for dataset in ("synthetic", "somebodys:data"):
+        for seed, every in ((0, "  every: task\n"), (1, "")):
+            config = make_run(tmp_path / dataset / str(seed), {"seed": seed}) / "config.yaml"
+            text = config.read_text().replace("evaluation:\n", f"evaluation:\n{every}")
+            config.write_text(text.replace("name: synthetic", f"name: {dataset}"))
+        assert "every: task" in (tmp_path / dataset / "0" / "config.yaml").read_text()
+        (setting,) = group_runs(find_runs([tmp_path / dataset], []), [])
+        assert [len(group.runs) for group in setting.groups] == [2]
+
+
 def test_the_same_config_and_seed_counts_once_and_the_last_counts(tmp_path: Path) -> None:
     for name in ("a", "b"):
         make_run(tmp_path / name, {"seed": 4})

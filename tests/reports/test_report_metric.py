@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import raysim
 from raysim.cli import main
-from raysim.evaluation.metrics import metric_of, summarise
+from raysim.evaluation.accuracy_matrix import metric_of, summarise
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.grouping import group_runs

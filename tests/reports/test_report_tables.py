@@ -9,7 +9,7 @@ from pathlib import Path
 
 from made_runs import make_run
 
-from raysim.evaluation.metrics import summarise
+from raysim.evaluation.accuracy_matrix import summarise
 from raysim.objectives import Metric
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.reading import find_runs

@@ -4,18 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raysim.sweeps.directory import RunOutcome, plan_sweep
-from raysim.sweeps.display import SweepDisplay
-from raysim.sweeps.sweep import carry_out
+from small_configs import SMALL
 
-BASE = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 200, "test": 20},
+from raysim.sweeps.directory import RunOutcome, plan_sweep
+from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
+
+BASE = SMALL | {
+    "dataset": {**SMALL["dataset"], "train": 200},
     "scenario": {"kind": "class_incremental", "tasks": 1},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2, "batch_size": 4},
-    "logging": {"tensorboard": False},
 }
 
 

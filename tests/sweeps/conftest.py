@@ -3,19 +3,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_configs import SMALL
 
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.grid import expand_sweep
-
-BASE = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 24, "test": 12},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2, "batch_size": 4},
-    "logging": {"tensorboard": False},
-}
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +14,7 @@ def grid() -> Callable[..., dict[str, Any]]:
     """A function that makes a sweep: grid({"seed": [0, 1]}, **what holds for all runs)."""
 
     def make(axes: dict[str, Any], **shared: object) -> dict[str, Any]:
-        return {"name": "try", "base": BASE, "set": shared, "grid": axes}
+        return {"name": "try", "base": SMALL, "set": shared, "grid": axes}
 
     return make
 
@@ -42,7 +33,7 @@ def cells_of(grid: Callable[..., dict[str, Any]]) -> Callable[..., list[Cell]]:
 def sweep_file(tmp_path: Path) -> Callable[..., Path]:
     """A function that writes sweeps/sweep.yaml, with lines after name and base, beside base.yaml."""
     (tmp_path / "base.yaml").write_text(
-        "name: tiny\ndataset: {name: synthetic, classes: 4, shape: [6], train: 24, test: 12}\n"
+        "name: small\ndataset: {name: synthetic, classes: 4, shape: [6], train: 40, test: 20}\n"
         "scenario: {kind: class_incremental, tasks: 2}\nclients: {count: 2}\nmodel: {name: mlp, hidden: [5]}\n"
         "training: {rounds_per_task: 2, batch_size: 4}\nlogging: {tensorboard: false}\n"
     )

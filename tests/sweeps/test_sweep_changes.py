@@ -13,8 +13,8 @@ from carrying import BASE, carried_out, standings, statuses, tuned
 import raysim
 from raysim.cli import main
 from raysim.sweeps.directory import RunOutcome, plan_sweep, rate_trial, read_labels
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 from raysim.system.errors import ConfigError
 
 Write = Callable[..., Path]

@@ -11,7 +11,7 @@ from rich.console import Console
 import raysim
 from raysim.cli import main
 from raysim.sweeps.directory import plan_sweep
-from raysim.sweeps.display import list_runs, open_sweep_display
+from raysim.sweeps.sweep_display import list_runs, open_sweep_display
 
 Captured = pytest.CaptureFixture[str]
 Write = Callable[..., Path]
@@ -127,7 +127,7 @@ def test_the_table_on_a_terminal(sweep_file: Write, monkeypatch: pytest.MonkeyPa
     def terminal(stream: TextIO) -> Console:
         return Console(file=stream, force_terminal=True, width=160, height=30)
 
-    monkeypatch.setattr("raysim.sweeps.display.make_console", terminal)
+    monkeypatch.setattr("raysim.sweeps.sweep_display.make_console", terminal)
     assert main(["sweep", str(sweep_file(GRID)), "--local"]) == 1
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out)
     assert re.search(r"lr-0\.1/FL +done +\d+ s +class-IL \d+\.\d%, task-IL \d+\.\d%", shown)
@@ -145,7 +145,7 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
         columns = [[str(cell) for cell in column.cells] for column in shown.table().columns]
         return list(zip(*columns, strict=True))
 
-    monkeypatch.setattr("raysim.sweeps.display.make_console", terminal)
+    monkeypatch.setattr("raysim.sweeps.sweep_display.make_console", terminal)
     path = sweep_file("grid: {seed: [0, 1, 2, 3]}")
     raysim.sweep(path, ["seed=0"], "out", local=True)
     plan = plan_sweep(path, (), "out")

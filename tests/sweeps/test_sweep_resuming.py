@@ -14,8 +14,8 @@ import raysim
 from raysim.config import load
 from raysim.engine.events import RoundDone
 from raysim.sweeps.directory import plan_sweep, read_labels, register_runs
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory
 
@@ -83,6 +83,14 @@ def test_what_is_done_is_not_run_again(copy: Path, grid: Grid) -> None:
     after = written(copy)
     assert {folder for folder in after if after[folder] != before.get(folder)} == {"FL/seed-1"}
     assert [outcome.result.seed for outcome in outcomes if outcome.result] == [0, 0, 1, 1]
+
+
+def test_a_run_with_a_key_of_older_configs_is_done(copy: Path, grid: Grid) -> None:
+    for config in copy.glob("*/*/config.yaml"):
+        text = config.read_text()
+        config.write_text(text.replace("evaluation:\n", "evaluation:\n  every: task\n"))
+        assert config.read_text() != text
+    assert set(standings(grid(AXES), copy).values()) == {"done"}
 
 
 def test_a_narrowed_sweep_leaves_the_register_of_the_others(copy: Path, grid: Grid) -> None:

@@ -15,8 +15,8 @@ from raysim.estimate.memory import MemoryNeed
 from raysim.sweeps import sweep
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import plan_sweep
-from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.sweeps.sweep_display import SweepDisplay
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError, RunError
 

@@ -8,8 +8,8 @@ import pytest
 import raysim
 from raysim.config import Config
 from raysim.engine.events import RoundDone
+from raysim.engine.simulation import load_parts
 from raysim.federation.federation import Federation
-from raysim.launch.run import load_parts
 from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory

@@ -119,7 +119,7 @@ MEMORY = {
 
 EVALUATION = {
     "evaluated every round": Run({"evaluation.every_rounds": 1, **classes(3)}),
-    "evaluated every 3rd round only": Run({"evaluation": {"every": None, "every_rounds": 3}}),
+    "evaluated every 3rd round only": Run({"evaluation": {"every_rounds": 3}}),
     "evaluated per client": Run({"evaluation.per_client": True, "partition": {"kind": "shards"}, **classes(3)}),
     "own models": Run({"evaluation": {"model": "local", "every_rounds": 1}, "partition": {"kind": "shards"}}),
     "global on own data": Run({"evaluation.model": "global_per_client", "partition": {"kind": "shards"}, **classes(3)}),

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from raysim.evaluation.metrics import SEEN
+from raysim.evaluation.accuracy_matrix import SEEN
 from raysim.reports.colors import GREY
 from raysim.reports.plots import style
 from raysim.reports.plots.forgetting import draw_forgetting

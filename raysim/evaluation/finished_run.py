@@ -17,7 +17,7 @@ from raysim.config.error_text import either, show
 from raysim.config.lookup import only_named_by
 from raysim.data.loading import choose_root
 from raysim.data.text import reword
-from raysim.evaluation.metrics import SEEN, ProtocolMetrics, describe_metric, metric_of, protocol_label
+from raysim.evaluation.accuracy_matrix import SEEN, ProtocolMetrics, describe_metric, metric_of, protocol_label
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,

@@ -23,7 +23,7 @@ SCHEDULES = {
 Part = TypeVar("Part")
 
 
-class Completion:
+class ComponentKeys:
     """Adds the components' keys to a config, and collects the `mistakes` in them.
 
     Args:
