@@ -13,17 +13,18 @@ from raysim.api.messages import Broadcast, Delta, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
 from raysim.api.server import Server
 from raysim.config import Config
-from raysim.engine.compatibility import make_methods, name_methods, unsent_bytes
+from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import (
     check_announced,
     check_delta,
     check_plan,
     check_request,
+    name_methods,
     place_of_hook,
     wrong_result,
 )
-from raysim.engine.orders import Order, Reply, RoundInfo
+from raysim.engine.orders import Call, Operation, Order, Reply, RoundInfo
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.runner import Runner
@@ -163,8 +164,14 @@ class Exchange(Stateful):
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
-    def order(self, op: str, clients: Sequence[int], message: Any, shares: Mapping[int, float]) -> Order:
-        """Return an order for the current round.
+    def order(
+        self,
+        operation: Operation,
+        clients: Sequence[int],
+        shares: Mapping[int, float],
+        arrived: int | None = None,
+    ) -> Order:
+        """Return an order for the current round; see Order for the arguments.
 
         Its `cohort_size` is the number of these clients. Asynchronous schedules replace this number.
 
@@ -178,22 +185,21 @@ class Exchange(Stateful):
             with guard_globals("training.lr_decay", None, instead="the run's progress alone"):
                 self._rate = server.round, learning_rate(self.config.training, server.progress)
         return Order(
-            op=op,
+            operation=operation,
             clients=tuple(clients),
-            message=message,
             shares=shares,
             cohort_size=len(clients),
             round_info=RoundInfo(server.round, common, self._rate[1]),
             windows={client: window for client, window in windows.items() if window != common},
+            arrived=arrived,
         )
 
-    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
+    def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Any:
         """Send an order to its clients, with the current model. Return a ticket, the runner's handle for the order."""
         with_model = [self.server.model(), *broadcasts]
-        message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
-        self.traffic.count_sent(order.clients, message, with_model)
+        self.traffic.count_sent(order.clients, order.operation.messages(message), with_model)
         with self.calls.profile.part(WAITING):
-            return self.runner.begin(order, with_model)
+            return self.runner.begin(order, message, with_model)
 
     def receive(self, ticket: Any) -> Reply:
         """Wait for an order's reply, and count its bytes and steps."""
@@ -272,7 +278,7 @@ class Exchange(Stateful):
             to = named.get(request.to, ()) if isinstance(request.to, str) else request.to
             receivers = sorted(check_chosen(to, server.present, "Request.to", getattr(type(half), hook)))
             shares = server.shares_of(receivers)
-            order = self.order(f"{half.name}.{request.op}", receivers, request.message, shares)
-            reply = self.receive(self.begin(order, request.broadcasts))
+            order = self.order(Call(half.name, request.op), receivers, shares)
+            reply = self.receive(self.begin(order, request.message, request.broadcasts))
             server.records |= reply.means()
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)

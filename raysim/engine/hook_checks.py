@@ -37,6 +37,11 @@ def describe_custom_code(config: Config, methods: Iterable[Method]) -> str:
     return f", made with {', '.join(places)}" if places else ""
 
 
+def name_methods(methods: Iterable[str]) -> str:
+    """Return the methods' names for an error message."""
+    return ", ".join(methods) or "FedAvg"
+
+
 def wrong_result(half: Half, hook: str, result: object, allowed: str, did: str = "returned") -> WrongResult:
     """Return the error for a wrong result of a hook. `result` is the result, or a text that describes it."""
     words = result if isinstance(result, str) else describe(result)

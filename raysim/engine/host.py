@@ -16,12 +16,12 @@ from raysim.api.shared import Shared
 from raysim.config import Config
 from raysim.data.pixels import Source
 from raysim.engine import hook_checks
-from raysim.engine.compatibility import make_methods, name_methods, sends_model, unsent_bytes
+from raysim.engine.compatibility import make_methods, sends_model, unsent_bytes
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.op import Op
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Call, Order, Reply, Train
 from raysim.engine.profile import Profile
 from raysim.engine.vectorised.block import ClientBlock, stack
 from raysim.engine.vectorised.support import make_block
@@ -102,19 +102,19 @@ class ClientHost:
         )
         self.clients = {number: self.make_client(number) for number in clients}
 
-    def perform(self, order: Order, broadcasts: Sequence[Broadcast] = ()) -> Reply:
+    def perform(self, order: Order, message: Any, broadcasts: Sequence[Broadcast] = ()) -> Reply:
         """Carry out an order, and return the reply, reduced over the order's clients. Raises RunError."""
         self.receive(broadcasts)
-        order = replace(order, message=self._move(order.message))
+        message = self._move(message)
         reply = Reply(order.cohort_size, single=len(order.clients) == 1)
-        method = name_methods(self._methods) if order.op == "train" else order.op
+        method = order.operation.describe(self._methods)
         who = f"round {order.round_info.round}: a client half ({method}), the model or the data stream"
         # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
         with guard_globals(who, "client"), torch_restored(), self._calls.profile.part("client: everything else"):
             self.seconds = {}
             for clients in self._in_blocks(order):
                 began = time.perf_counter()
-                self.serve(clients, order, reply)
+                self.serve(clients, order, message, reply)
                 seconds = (time.perf_counter() - began) / len(clients)
                 self.seconds |= {client.id: seconds for client in clients}
             reply.settle()
@@ -130,30 +130,30 @@ class ClientHost:
         for first in range(0, len(clients), width):
             yield clients[first : first + width]
 
-    def serve(self, clients: Sequence[HostedClient], order: Order, reply: Reply) -> None:
+    def serve(self, clients: Sequence[HostedClient], order: Order, message: Any, reply: Reply) -> None:
         """Have one client carry out the order, or a block of clients, and add their parts to the reply."""
         names = f"client{'s' * (len(clients) > 1)} {', '.join(str(client.id) for client in clients)}"
         with locate_errors(f"{names}, round {order.round_info.round}"):
             if self._block is not None:
-                serve = self._train_together if order.op == "train" else self._exchange_together
-                serve(self._block, clients, order, reply)
-            elif order.op == "train":
-                self._train(clients[0], order, reply)
+                serve = self._train_together if isinstance(order.operation, Train) else self._exchange_together
+                serve(self._block, clients, order, message, reply)
+            elif isinstance(order.operation, Train):
+                self._train(clients[0], order, message, reply)
             else:
-                self._exchange(clients[0], order, reply)
+                self._exchange(clients[0], order, message, reply)
 
-    def _begin(self, client: HostedClient, order: Order) -> None:
+    def _begin(self, client: HostedClient, order: Order, message: Any) -> None:
         """Begin a client's phase or exchange. The server's model must be loaded."""
         info = order.round_info_of(client.id)
         if self._depends_on_task:
             self._tell_task(client.stream, info.window)
-        if order.op == "train":
+        if isinstance(order.operation, Train):
             client.begin_phase(info, order.shares[client.id], draws=not self._sums_rows)
             for half in client.halves.values():
-                self._calls(half, "start", client, order.message.get(half.name))
+                self._calls(half, "start", client, message.get(half.name))
         else:
             client.receive_data(info.window)
-            client.begin_exchange(order.op.partition(".")[0], info, order.shares[client.id])
+            client.begin_exchange(order.operation.method, info, order.shares[client.id])
 
     def evaluate(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> Scores:
         """Count the correct predictions of the broadcast model on parts of the test sets."""
@@ -245,10 +245,10 @@ class ClientHost:
         mask[list(admitted)] = False
         return to_device(mask, self.model.device)
 
-    def _train(self, client: HostedClient, order: Order, reply: Reply) -> None:
+    def _train(self, client: HostedClient, order: Order, message: Any, reply: Reply) -> None:
         """Train one client, and add its update and terms to the reply."""
         self.model.load(self.broadcasts["model"].value)
-        self._begin(client, order)
+        self._begin(client, order, message)
         halves = [*client.halves.values()]
         owner = halves_with_hook(halves, "train")
         like = Delta(self.model.parameters, self.model.buffers)
@@ -259,9 +259,11 @@ class ClientHost:
         )
         self._end_phase(client, order, reply, delta)
 
-    def _train_together(self, block: ClientBlock, clients: Sequence[HostedClient], order: Order, reply: Reply) -> None:
+    def _train_together(
+        self, block: ClientBlock, clients: Sequence[HostedClient], order: Order, message: Any, reply: Reply
+    ) -> None:
         """Train the clients of a block, and add their updates and terms to the reply."""
-        state = stack([weights for _, weights in self._begin_all(clients, order)])
+        state = stack([weights for _, weights in self._begin_all(clients, order, message)])
         buffers = state.buffers.clone()
         block.train(clients, state, order.cohort_size)
         if self._sums_rows and len(order.clients) > 1:
@@ -278,13 +280,15 @@ class ClientHost:
             delta = Delta(self.model.parameters - client.received, self.model.buffers - start)
             self._end_phase(client, order, reply, delta)
 
-    def _begin_all(self, clients: Sequence[HostedClient], order: Order) -> Iterator[tuple[HostedClient, Weights]]:
+    def _begin_all(
+        self, clients: Sequence[HostedClient], order: Order, message: Any
+    ) -> Iterator[tuple[HostedClient, Weights]]:
         """Begin the phases or exchanges of a block's clients. Yield each with the weights with which it begins."""
         sent: Weights = self.broadcasts["model"].value
         for number, client in enumerate(clients):
-            if number == 0 or self._hooks_move_model or order.op != "train":
+            if number == 0 or self._hooks_move_model or not isinstance(order.operation, Train):
                 self.model.load(sent)
-            self._begin(client, order)
+            self._begin(client, order, message)
             yield client, self.model.copy() if self._hooks_move_model else sent
             if not self._sums_rows:
                 client.pause()
@@ -317,11 +321,12 @@ class ClientHost:
         reply.steps += client.steps
         self._end(client, reply)
 
-    def _exchange(self, client: HostedClient, order: Order, reply: Reply) -> None:
+    def _exchange(self, client: HostedClient, order: Order, message: Any, reply: Reply) -> None:
         """Call a half's op, and add the terms that it returns to the reply."""
         self.model.load(self.broadcasts["model"].value)
-        self._begin(client, order)
-        op = Op(self._calls, client, order.op, order.message)
+        self._begin(client, order, message)
+        assert isinstance(order.operation, Call)
+        op = Op(self._calls, client, order.operation, message)
         while op.wanted is not None:
             with client.rng_scope(op.half.name):
                 gradient = self.model.gradient_on(*op.wanted, client.loss)
@@ -329,13 +334,14 @@ class ClientHost:
         self._end_exchange(client, order, reply, op)
 
     def _exchange_together(
-        self, block: ClientBlock, clients: Sequence[HostedClient], order: Order, reply: Reply
+        self, block: ClientBlock, clients: Sequence[HostedClient], order: Order, message: Any, reply: Reply
     ) -> None:
         """Call a half's op for the clients of a block. The gradients that they request are computed together."""
+        assert isinstance(order.operation, Call)
         ops: list[Op] = []
         weights: list[Weights] = []
-        for client, _ in self._begin_all(clients, order):
-            ops.append(Op(self._calls, client, order.op, order.message))
+        for client, _ in self._begin_all(clients, order, message):
+            ops.append(Op(self._calls, client, order.operation, message))
             weights.append(self.model.copy())
         for number in count():
             wanted = {i: op.wanted for i, op in enumerate(ops) if op.wanted is not None}
@@ -367,9 +373,12 @@ class ClientHost:
     ) -> None:
         """Add one client's terms to the reply. Encode them if a method overrides `encode`."""
         share, where = order.shares[client.id], self._where(client, order)
-        hook = "finish" if order.op == "train" else order.op.partition(".")[2]
         for half, terms in sent:
-            by = f", in the terms from {hook_checks.place_of_hook(type(half), hook)}" if is_custom(type(half)) else ""
+            by = (
+                f", in the terms from {hook_checks.place_of_hook(type(half), order.operation.returns_in)}"
+                if is_custom(type(half))
+                else ""
+            )
             for name, term in terms.items():
                 how, full_name = half.method.replies[name], f"{half.name}.{name}"
                 if how != "by_client":
@@ -395,5 +404,6 @@ class ClientHost:
 
     def _where(self, client: HostedClient, order: Order) -> str:
         """Return the prefix of the error message for a non-finite value from this client."""
-        method = name_methods(client.halves) if order.op == "train" else order.op
-        return f"client {client.id} diverged in round {order.round_info.round} ({method})"
+        return (
+            f"client {client.id} diverged in round {order.round_info.round} ({order.operation.describe(client.halves)})"
+        )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any, SupportsFloat
+from typing import Any, ClassVar, SupportsFloat
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Delta, Reduction, Term, count_bytes
 from raysim.engine.exact_sum import DELTAS, NO_SUM, WIDE, ExactSum, Grid, OutOfRange, magnitude
-from raysim.engine.hook_checks import describe
+from raysim.engine.hook_checks import describe, name_methods
 from raysim.system.errors import Diverged, WrongResult
 from raysim.system.state import map_tensors
 
@@ -29,12 +29,51 @@ class RoundInfo:
 
 
 @dataclass(frozen=True)
-class Order:
-    """An operation that hosts carry out for some of their clients."""
+class Train:
+    """The operation of a phase. Its message is a dict: method -> what the method's `start` hooks receive."""
 
-    op: str  # "train" or "METHOD.OP"
+    returns_in: ClassVar = "finish"
+    """The hook whose terms a client sends."""
+
+    def messages(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the parts of a message by method."""
+        return message
+
+    def describe(self, methods: Iterable[str]) -> str:
+        """Name the code that runs, for errors. `methods` are those of the run."""
+        return name_methods(methods)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The operation of an exchange: a call of a method's op. Its message is the op's argument."""
+
+    method: str
+    op: str  # the name of the client half's function
+
+    @property
+    def returns_in(self) -> str:
+        """The function whose terms a client sends."""
+        return self.op
+
+    def messages(self, message: Any) -> Mapping[str, Any]:
+        """Return the parts of a message by method."""
+        return {self.method: message}
+
+    def describe(self, methods: Iterable[str]) -> str:
+        """Name the code that runs, for errors."""
+        return f"{self.method}.{self.op}"
+
+
+Operation = Train | Call
+
+
+@dataclass(frozen=True)
+class Order:
+    """An operation that hosts carry out for some of their clients. Its message is sent beside it."""
+
+    operation: Operation
     clients: tuple[int, ...]  # the ids of the clients, ascending
-    message: Any  # for "train" a dict from method to message, otherwise the op's message
     shares: Mapping[int, float]  # client -> its weight in the cohort
     cohort_size: int  # the number of clients in the cohort
     round_info: RoundInfo

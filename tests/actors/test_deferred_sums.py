@@ -12,7 +12,7 @@ from raysim.actors.deferred_sums import HeldSums, merge_held
 from raysim.api.messages import Delta
 from raysim.engine.events import Checkpoint, Finished
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Order, Reply, RoundInfo
+from raysim.engine.orders import Order, Reply, RoundInfo, Train
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
@@ -22,7 +22,7 @@ NONE = torch.zeros(0)
 
 
 def order(client: int, update: int | None, *later: int) -> Order:
-    return Order("train", (client,), {}, {client: 0.25}, 4, RoundInfo(1, 0, 0.1), update=update, later=later)
+    return Order(Train(), (client,), {client: 0.25}, 4, RoundInfo(1, 0, 0.1), update=update, later=later)
 
 
 def reply(client: int, value: float, weight: float) -> Reply:
@@ -90,11 +90,11 @@ class Holding(LocalRunner):
             for host in self.hosts:
                 host.restore({number: records[number] for number in host.clients})
 
-    def begin(self, order: Order, broadcasts: Any) -> Reply:
+    def begin(self, order: Order, message: Any, broadcasts: Any) -> Reply:
         (client,) = order.clients
         at = client % len(self.hosts)
         later = islice((other for other in order.later if other % len(self.hosts) == at), 1)
-        found = self.hosts[at].perform(order, broadcasts)
+        found = self.hosts[at].perform(order, message, broadcasts)
         answered = self.sums[at].answer(replace(order, later=tuple(later)), found)
         self.held_back += not answered.updates
         return answered

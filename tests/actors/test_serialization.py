@@ -11,7 +11,7 @@ from torch import Tensor
 from raysim.actors import serialization
 from raysim.api.messages import Broadcast
 from raysim.engine.exact_sum import WIDE, ExactSum
-from raysim.engine.orders import Order, Reply, RoundInfo
+from raysim.engine.orders import Order, Reply, RoundInfo, Train
 from raysim.models.flat import Weights
 
 SMALL, BIG = (
@@ -122,7 +122,7 @@ def test_a_call_arrives_with_its_mail_and_posts(size: int, monkeypatch: pytest.M
         return f"reference {len(put) - 1}"
 
     monkeypatch.setattr(serialization.ray, "put", reference)
-    order = Order("train", (1, 2), None, {1: 0.5, 2: 0.5}, 2, RoundInfo(1, 0, 0.1), {2: 1}, 7, 0.25)
+    order = Order(Train(), (1, 2), {1: 0.5, 2: 0.5}, 2, RoundInfo(1, 0, 0.1), {2: 1}, 7, 0.25)
     weights = Weights(torch.randn(size), torch.zeros(0), torch.arange(2))
     broadcasts = [Broadcast("model", 4, weights), Broadcast("der.teacher", 1, {"logits": torch.randn(3)})]
     stored = [

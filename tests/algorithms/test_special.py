@@ -214,13 +214,13 @@ class Forgetful(LocalRunner):
         super().__init__(config, federation)
         self.config = config
 
-    def begin(self, order, broadcasts):
+    def begin(self, order, message, broadcasts):
         reply, known = Reply(order.cohort_size), self.host
         for number in reversed(order.clients):
             host = ClientHost(self.config, known.federation, (number,), torch.device("cpu"))
             host.clients[number].phases = known.clients[number].phases
             known.clients[number].phases += 1
-            reply.merge(host.perform(dataclasses.replace(order, clients=(number,)), broadcasts))
+            reply.merge(host.perform(dataclasses.replace(order, clients=(number,)), message, broadcasts))
         return reply
 
 

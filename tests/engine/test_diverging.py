@@ -12,7 +12,7 @@ from torch import nn
 
 import raysim
 from raysim.api import ClientHalf, Delta, Method, ServerHalf, Term
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Call, Order, Reply, Train
 from raysim.system.errors import Diverged
 
 LAST = 4  # rounds of two tasks
@@ -115,9 +115,9 @@ def test_integers_by_client_are_finite():
 def test_all_methods_are_named(tiny, host_of, quiet_torch):
     """A training order is all methods' own, an op one method's."""
     host = host_of(tiny(methods={"er": {}, "fedprox": {}}))
-    assert host._where(host.clients[2], _order("train")) == "client 2 diverged in round 7 (er, fedprox)"
-    assert host._where(host.clients[2], _order("scaffold.op")) == "client 2 diverged in round 7 (scaffold.op)"
+    assert host._where(host.clients[2], _order(Train())) == "client 2 diverged in round 7 (er, fedprox)"
+    assert host._where(host.clients[2], _order(Call("scaffold", "op"))) == "client 2 diverged in round 7 (scaffold.op)"
 
 
-def _order(op):
-    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.engine.orders.RoundInfo(7, 0, 0.1))
+def _order(operation):
+    return Order(operation, (2,), {2: 1.0}, 1, raysim.engine.orders.RoundInfo(7, 0, 0.1))

@@ -288,14 +288,14 @@ def test_a_run_that_diverges_says_where(tiny, simulate):
 
 def test_a_sum_of_one_host_is_that_of_three(tiny, simulate, host_of, quiet_torch):
     """The same order given to one host, and to hosts of one client each, whose replies are merged backwards."""
-    from raysim.engine.orders import Order, RoundInfo
+    from raysim.engine.orders import Order, RoundInfo, Train
 
     config = tiny(model__dropout=0.3, model__batch_norm=True)
     info, shares = RoundInfo(1, 0, 0.1), dict.fromkeys(range(3), 1 / 3)
-    whole = host_of(config).perform(Order("train", (0, 1, 2), {}, shares, 3, info))
+    whole = host_of(config).perform(Order(Train(), (0, 1, 2), shares, 3, info), {})
     merged = Reply(3)
     for k in (2, 0, 1):
-        merged.merge(host_of(config).perform(Order("train", (k,), {}, shares, 3, info)))
+        merged.merge(host_of(config).perform(Order(Train(), (k,), shares, 3, info), {}))
     assert isinstance(whole.sums["parameters"], ExactSum)
     for name in ("parameters", "buffers"):
         assert (whole.sums[name].limbs == merged.sums[name].limbs).all()

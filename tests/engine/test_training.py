@@ -15,7 +15,7 @@ from raysim.api.server import Server
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.hook_checks import check_positions
 from raysim.engine.local_training import epochs
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.engine.rates import learning_rate
 from raysim.engine.virtual_time import Clock
 from raysim.federation.availability import Progress
@@ -164,8 +164,8 @@ def test_a_client_without_new_data_changes_nothing(host_of, tiny, quiet_torch):
     )
     host = host_of(config)
     absent = next(t for t in (0, 1) if host.federation.streams[0].size(t) == 0)
-    order = Order("train", (0,), None, {0: 1.0}, 1, RoundInfo(1, absent, 0.1))
-    reply = host.perform(order)
+    order = Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1, absent, 0.1))
+    reply = host.perform(order, {})
     assert not reply.delta(host.model.dtype).parameters.any()
     assert "loss" not in reply.means()  # 0 would look like a perfect one
     assert np.abs(phase(host, 0, 1 - absent)[0]).max() > 0
