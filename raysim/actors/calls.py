@@ -41,7 +41,7 @@ class CountRemembered:
 
 
 @dataclass(frozen=True)
-class Start:
+class AwaitStart:
     """The sign that the host has started."""
 
 

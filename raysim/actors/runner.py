@@ -8,7 +8,7 @@ from typing import Any
 import ray
 
 from raysim.actors import failures
-from raysim.actors.calls import Count, CountRemembered, Evaluate, EvaluateClients, Give, Start
+from raysim.actors.calls import AwaitStart, Count, CountRemembered, Evaluate, EvaluateClients, Give
 from raysim.actors.cpu_slots import concurrent_hosts, count_slots
 from raysim.actors.deferred_sums import merge_held
 from raysim.actors.host import Host, Performed, Ready
@@ -29,7 +29,7 @@ class _Call:
     """One call to a host."""
 
     host: int
-    asked: Order | Count | Give | Start
+    asked: Order | Count | Give | AwaitStart
     done: bool = False  # whether the host has answered
     answer: Any = None
 
@@ -97,7 +97,7 @@ class RayRunner:
             Lost: a node was lost, and its hosts will never start.
         """
         ready: dict[int, Ready] = {}
-        self._under_way = {host.ready.remote(): _Call(index, Start()) for index, host in enumerate(self._hosts)}
+        self._under_way = {host.ready.remote(): _Call(index, AwaitStart()) for index, host in enumerate(self._hosts)}
         while self._under_way:
             yield f"hosts: {len(ready)} of {len(self._hosts)} ready"
             done: list[Any] = []
