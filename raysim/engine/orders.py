@@ -33,7 +33,7 @@ class Train:
     """The operation of a phase. Its message is a dict: method -> what the method's `start` hooks receive."""
 
     returns_in: ClassVar = "finish"
-    """The hook whose terms a client sends."""
+    """The hook that returns the terms to send."""
 
     def messages(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the parts of a message by method."""
@@ -53,7 +53,7 @@ class Call:
 
     @property
     def returns_in(self) -> str:
-        """The function whose terms a client sends."""
+        """The function that returns the terms to send."""
         return self.op
 
     def messages(self, message: Any) -> Mapping[str, Any]:
@@ -70,7 +70,7 @@ Operation = Train | Call
 
 @dataclass(frozen=True)
 class Order:
-    """An operation that hosts carry out for some of their clients. Its message is sent beside it."""
+    """An operation that hosts carry out for some of their clients. Its message travels next to it."""
 
     operation: Operation
     clients: tuple[int, ...]  # the ids of the clients, ascending
