@@ -11,7 +11,8 @@ from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Order
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores

@@ -15,7 +15,7 @@ from raysim.actors.serialization import pack, unseal
 from raysim.actors.workers import prepare_actor
 from raysim.config import Config
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.federation.federation import Federation
 from raysim.system.device import choose_device, describe_machine, set_torch
 from raysim.system.errors import ConfigError, RunError, convert_to_run_error, locate_errors

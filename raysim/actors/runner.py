@@ -17,7 +17,8 @@ from raysim.actors.reservation import Places
 from raysim.actors.serialization import seal, store, unpack
 from raysim.api.messages import Broadcast
 from raysim.config import Config
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Order
+from raysim.engine.replies import Reply
 from raysim.estimate.placement import Placement, take_turns
 from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
 from raysim.federation.stream import Stream

@@ -17,7 +17,8 @@ from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange, expected_bytes
-from raysim.engine.orders import Reply, Train
+from raysim.engine.orders import Train
+from raysim.engine.replies import Reply
 from raysim.engine.synchronous import RoundOutcome
 from raysim.engine.virtual_time import Clock, Dispatch, EventSimulation, Update, discount
 from raysim.federation.availability import Availability

@@ -16,17 +16,15 @@ from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import (
-    check_announced,
-    check_delta,
-    check_plan,
     check_request,
     name_methods,
     place_of_hook,
     wrong_result,
 )
-from raysim.engine.orders import Call, Operation, Order, Reply, RoundInfo
+from raysim.engine.orders import Call, Operation, Order, RoundInfo
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
+from raysim.engine.replies import Reply
 from raysim.engine.runner import Runner
 from raysim.federation.choice import check_chosen
 from raysim.system.custom_code import is_custom
@@ -90,8 +88,8 @@ def select_clients(server: Server, halves: Iterable[ServerHalf], calls: HookCall
     """Return the clients of the server's round, chosen by one of these halves or by the sampler."""
     for half in halves_with_hook(halves, "select"):
         with guard_hook(half, "select"):
-            chosen = calls(half, "select", server)
-        return check_chosen(chosen, server.present, f"methods.{half.name}", type(half).select)
+            chosen: Sequence[int] = calls(half, "select", server)
+        return chosen
     with guard_globals("participation.sampler", "server"):
         return server.sample()
 
@@ -144,7 +142,7 @@ class Exchange(Stateful):
         broadcasts: list[Broadcast] = []
         for half in self.halves_with("announce"):
             with guard_hook(half, "announce"):
-                messages[half.name], announced = check_announced(half, self.calls(half, "announce", self.server))
+                messages[half.name], announced = self.calls(half, "announce", self.server)
             self._check_versions(half, "announce", announced)
             broadcasts += announced
         return messages, broadcasts
@@ -222,7 +220,7 @@ class Exchange(Stateful):
         for half in self.halves_with("update"):
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
-                delta = check_delta(half, "update", self.calls(half, "update", server, delta, terms), delta)
+                delta = self.calls(half, "update", server, delta, terms)
             if not half.method.sends_model and (delta.parameters.any() or delta.buffers.any()):
                 allowed = "the delta that it receives, as sends_model is False; see the hook evaluated"
                 raise wrong_result(half, "update", "a change of the model", allowed)
@@ -238,7 +236,7 @@ class Exchange(Stateful):
         """Carry out this hook's plans, in the order in which the config lists the methods."""
         for half in self.halves_with(hook):
             with guard_hook(half, hook):
-                plan = check_plan(half, hook, self.calls(half, hook, self.server))
+                plan = self.calls(half, hook, self.server)
                 if plan is not None:
                     with closing(plan):
                         self._drive(half, hook, plan, clients)

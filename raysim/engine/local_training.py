@@ -15,15 +15,7 @@ from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.hook_checks import (
-    check_batch,
-    check_batches,
-    check_loss,
-    check_outputs,
-    check_penalty,
-    check_positions,
-    check_shape,
-)
+from raysim.engine.hook_checks import check_loss, check_outputs
 from raysim.engine.optimizer import ScaledOptimizer
 from raysim.engine.other_heads import OtherHeads
 from raysim.federation.targets import refuse_infinite
@@ -81,7 +73,8 @@ def epochs(client: Client, taken: Callable[[], int]) -> Iterator[int | None]:
 def choose_samples(client: Client, halves: Sequence[ClientHalf], calls: HookCalls) -> Tensor:
     """Return the positions (int64 [n]) that an epoch runs over."""
     for half in halves_with_hook(halves, "samples"):
-        return check_positions(half, calls(half, "samples", client), len(client.stream))
+        chosen: Tensor = calls(half, "samples", client)
+        return chosen
     return client.arrived
 
 
@@ -90,8 +83,8 @@ def foreign_batches(
 ) -> Iterable[tuple[Tensor, Tensor]] | None:
     """Return an epoch's batches from another source than the stream, or None."""
     for half in halves_with_hook(halves, "batches"):
-        batches = calls(half, "batches", client)
-        return None if batches is None else check_batches(half, batches)
+        batches: Iterator[tuple[Tensor, Tensor]] | None = calls(half, "batches", client)
+        return batches
     return None
 
 
@@ -177,25 +170,24 @@ class LocalLoop:
         client, model, call = self.client, self.client.model, self.calls
         for half in self.halves["batch"]:
             call(half, "batch", step)
-            check_batch(half, step)
         with self.calls.profile.part("client: forward pass"):
             self._forward(step)
         owner = self.halves["task_loss"]
         if owner:
-            loss = step.loss = check_shape(owner[0], "task_loss", call(owner[0], "task_loss", step), ())
+            loss = step.loss = call(owner[0], "task_loss", step)
         else:
             loss = step.loss = client.loss(step.logits, step.y)
         if self.infinite is not None:
             self.infinite |= step.logits.isfinite().all() & ~loss.isfinite()
         for half in self.halves["penalty"]:
-            loss = loss + check_penalty(half, call(half, "penalty", step))
+            loss = loss + call(half, "penalty", step)
         check_loss(owner[0] if owner else None, model, loss)
         model.gradient.zero_()
         with self.calls.profile.part("client: backward pass"):
             loss.backward()
         gradient = model.gradient
         for half in self.halves["gradient"]:
-            gradient = check_shape(half, "gradient", call(half, "gradient", step, gradient), gradient.shape)
+            gradient = call(half, "gradient", step, gradient)
         if self.clip_norm is not None:
             gradient = gradient * (self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0)
         others = self.other_heads

@@ -7,7 +7,8 @@ from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Order
+from raysim.engine.replies import Reply
 from raysim.evaluation.scoring import Chunk, Counts, Scores
 from raysim.federation.federation import Federation
 from raysim.system.device import choose_device, set_torch

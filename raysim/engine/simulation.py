@@ -14,8 +14,7 @@ from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.compatibility import check_fit
 from raysim.engine.events import Accuracies, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
-from raysim.engine.hook_checks import check_weights
-from raysim.engine.host import EVALUATED
+from raysim.engine.host_evaluation import EVALUATED
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
@@ -259,7 +258,7 @@ class Simulation(Stateful):
         """Return the model, or the weights that a method evaluates instead."""
         for half in self.exchange.halves_with("evaluated"):
             with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "evaluated"):
-                weights = check_weights(half, self.exchange.calls(half, "evaluated", self.server), self.model)
+                weights = self.exchange.calls(half, "evaluated", self.server)
             return Broadcast(EVALUATED, self.server.round, weights or self.server.model().value)
         return self.server.model()
 

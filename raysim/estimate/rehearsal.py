@@ -19,8 +19,9 @@ from raysim.config import Config
 from raysim.config.schema import Resources
 from raysim.config.timing import Clients, SynchronousSchedule
 from raysim.engine.exchange import WAITING
-from raysim.engine.orders import Operation, Order, Reply, Train
+from raysim.engine.orders import Operation, Order, Train
 from raysim.engine.profile import Profile
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.server_loops import ServerLoops

@@ -28,7 +28,8 @@ from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import RunActor, RunProcess
 from raysim.config.schema import Resources
 from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Started, StartStep, Waiting
-from raysim.engine.orders import Call, Order, Reply, RoundInfo, Train
+from raysim.engine.orders import Call, Order, RoundInfo, Train
+from raysim.engine.replies import Reply
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
 from raysim.launch.recovery import STARTING, Recovery

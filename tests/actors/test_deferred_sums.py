@@ -10,9 +10,11 @@ import torch
 
 from raysim.actors.deferred_sums import HeldSums, merge_held
 from raysim.api.messages import Delta
+from raysim.engine.collection import ClientUpdate, Collection
 from raysim.engine.events import Checkpoint, Finished
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Order, Reply, RoundInfo, Train
+from raysim.engine.orders import Order, RoundInfo, Train
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
@@ -26,8 +28,8 @@ def order(client: int, update: int | None, *later: int) -> Order:
 
 
 def reply(client: int, value: float, weight: float) -> Reply:
-    made = Reply(4, single=True)
-    made.take_delta(client, Delta(torch.tensor([value]), NONE), NONE.long(), weight, "here")
+    made, delta = Collection(4, single=True), Delta(torch.tensor([value]), NONE)
+    made.take_update(ClientUpdate(client, weight, "here", [("", delta)], NONE.long()))
     made.take_records(client, {"loss": value})
     return made.settle()
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from raysim.actors import serialization
 from raysim.api.messages import Broadcast
 from raysim.engine.exact_sum import WIDE, ExactSum
-from raysim.engine.orders import Order, Reply, RoundInfo, Train
+from raysim.engine.orders import Order, RoundInfo, Train
+from raysim.engine.replies import Reply
 from raysim.models.flat import Weights
 
 SMALL, BIG = (
@@ -147,7 +148,7 @@ def test_a_reply_arrives_whole() -> None:
     reply.sums = {"parameters": ExactSum(WIDE), "lone": ExactSum(WIDE)}
     reply.sums["parameters"].add(torch.tensor([0.1, -1e7 / 7]), 0.5)
     reply.sums["lone"].hold(torch.tensor([0.1, -1e7 / 7]), 0.25)
-    reply.take_records(0, {"loss": 0.1})
+    reply.records = {"loss": {0: 0.1}}
     arrived = sent(reply)
     total = arrived.sums["parameters"]
     assert (total.grid, total.weight) == (WIDE, 2**61)

@@ -13,7 +13,7 @@ from raysim.algorithms.special import Special
 from raysim.api.messages import Delta
 from raysim.api.server import Server
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.availability import plan_availability

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.evaluation.scoring import merge_scores

@@ -13,7 +13,7 @@ from softmax_oracle import Softmax, batch_order, local_phase
 from raysim.api.client import cut_into_batches
 from raysim.api.server import Server
 from raysim.engine.compatibility import check_fit, check_methods
-from raysim.engine.hook_checks import check_positions
+from raysim.engine.hook_checks import CHECKS
 from raysim.engine.local_training import epochs
 from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.engine.rates import learning_rate
@@ -191,10 +191,11 @@ def test_keys_of_a_replaced_loop_are_refused(tiny, more):
 
 
 def test_a_position_comes_once_in_an_epoch():
-    half = OwnSamples.Client("samples", OwnSamples())
+    half, client = OwnSamples.Client("samples", OwnSamples()), SimpleNamespace(stream=range(9))
+    check = CHECKS["client"]["samples"]
     with pytest.raises(WrongResult, match=r"returned a position twice, allowed: positions in the client's stream"):
-        check_positions(half, torch.tensor([0, 3, 0]), 9)
-    assert check_positions(half, torch.tensor([3, 0]), 9).tolist() == [3, 0]
+        check(half, torch.tensor([0, 3, 0]), None, client)
+    assert check(half, torch.tensor([3, 0]), None, client).tolist() == [3, 0]
 
 
 @pytest.mark.parametrize("logits", ["all", "task", "seen"])

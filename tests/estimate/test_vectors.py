@@ -6,7 +6,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from raysim import config as configs
 from raysim.api import ClientHalf, Method
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.memory import estimate_memory
