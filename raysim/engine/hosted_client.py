@@ -22,7 +22,7 @@ from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system.device import to_device
-from raysim.system.seeding import Streams, guard_globals
+from raysim.system.seeding import RandomGenerators, guard_globals
 
 
 class HostedClient(Client):
@@ -32,8 +32,8 @@ class HostedClient(Client):
     """
 
     transient: ClassVar = frozenset(
-        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "kept_out"}
-        | {"_received", "_made", "calls", "most_rows", "stream_name"}
+        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_random", "kept_out"}
+        | {"_received", "_made", "calls", "most_rows", "random_name"}
     )
 
     def __init__(
@@ -55,7 +55,7 @@ class HostedClient(Client):
         self.personalized: tuple[Tensor, ...] = ()
         # For each position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
-        self.stream_name = shared.seed, number, 0, 0  # of the random streams of this phase or exchange
+        self.random_name = shared.seed, number, 0, 0  # of the generators of this phase or exchange
 
     def begin_phase(self, info: RoundInfo, share: float, *, draws: bool = True) -> None:
         """Begin a phase: receive new data, and create new random generators.
@@ -69,7 +69,7 @@ class HostedClient(Client):
         self.trained, self.steps = len(self.arrived), 0
         self.forget()
         if draws:
-            self._streams.select("model")
+            self._random.select("model")
         self._receive()
         stage = self.stream.stage(info.window)
         if stage != self.begun:
@@ -89,8 +89,8 @@ class HostedClient(Client):
     def forget(self, exchange: int = 0) -> None:
         """Drop what belongs to one phase or exchange, such as recorded numbers. Called before and after each."""
         self.records, self._received, self._made = {}, None, {}
-        self.stream_name = self.shared.seed, self.id, self.phases, exchange
-        self._streams = Streams(*self.stream_name)
+        self.random_name = self.shared.seed, self.id, self.phases, exchange
+        self._random = RandomGenerators(*self.random_name)
 
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, offer the memory the data of each stage that ended.
@@ -113,11 +113,11 @@ class HostedClient(Client):
 
     def pause(self) -> None:
         """Leave torch's generators to another client, until `go_on`."""
-        self._streams.select(None)
+        self._random.select(None)
 
     def go_on(self) -> None:
-        """Let torch draw from this client's stream again, at its last position."""
-        self._streams.select("model")
+        """Let torch draw from this client's generator again, at its last position."""
+        self._random.select("model")
 
     @property
     def fills_on_arrival(self) -> bool:

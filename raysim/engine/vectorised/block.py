@@ -227,7 +227,7 @@ def _own(clients: Sequence[HostedClient]) -> dict[str, Any]:
 
 def _keys(clients: Sequence[HostedClient], purpose: str) -> Tensor:
     """Return the keys (int64 [n]) of the clients' random numbers for layers."""
-    keys = [hashed(*client.stream_name, purpose, "vectorised", bits=64) - 2**63 for client in clients]
+    keys = [hashed(*client.random_name, purpose, "vectorised", bits=64) - 2**63 for client in clients]
     return to_device(torch.tensor(keys), clients[0].model.device)
 
 
