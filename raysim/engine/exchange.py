@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from raysim.api.messages import Broadcast, Delta, count_bytes
-from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
+from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
@@ -103,14 +103,14 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
     vectors = ["update", *(name for name, how in terms if how != "by_client")]
-    saved, zeros = 0, torch.zeros_like(server.parameters)
-    for name, method in methods.items():
-        if overrides(method.Client, "encode"):
-            half = method.Client(name, method)
-            sent = (half.encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
-            saved = sum(zeros.nbytes - value.nbytes for value in sent)
     model_bytes: int = server.model().value.nbytes
-    return 2 * len(vectors) * model_bytes - saved
+    both_ways = 2 * len(vectors) * model_bytes
+    halves = halves_with_hook((method.Client(name, method) for name, method in methods.items()), "encode")
+    if not halves:
+        return both_ways
+    zeros = torch.zeros_like(server.parameters)
+    encoded = (halves[0].encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
+    return both_ways - sum(zeros.nbytes - value.nbytes for value in encoded)
 
 
 class Exchange(Stateful):
@@ -149,7 +149,9 @@ class Exchange(Stateful):
 
     def _check_versions(self, half: ServerHalf, hook: str, broadcasts: Iterable[Broadcast]) -> None:
         """Refuse another value under a version that hosts may have. Raises WrongResult."""
-        for sent in broadcasts if is_custom(type(half)) else ():
+        if not is_custom(type(half)):
+            return
+        for sent in broadcasts:
             earlier = self._announced.get(sent.name)
             if earlier is None or earlier.version != sent.version:
                 self._announced[sent.name] = replace(sent, value=map_tensors(torch.clone, sent.value))

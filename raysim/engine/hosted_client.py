@@ -50,7 +50,7 @@ class HostedClient(Client):
         self.halves = dict(halves)
         self.calls = calls
         self.exchanges: dict[str, int] = {}  # method -> the number of exchanges since the last phase
-        self.begun = -1  # the stage of the last phase's window, likewise
+        self.begun = -1  # the stage of the last phase's window; -1 before the first phase
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
         # For each position in the stream: whether the sample was offered to the memory.
@@ -95,8 +95,8 @@ class HostedClient(Client):
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, offer the memory the data of each stage that ended.
 
-        Each has a generator of the next phase, even if an exchange before that phase delivers the data. So exchanges do
-        not change the memory.
+        Each stage's data come in an order that a generator of the next phase draws. An exchange before that phase may
+        deliver the data. It draws the same order, so exchanges do not change the memory.
         """
         self.kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
@@ -105,10 +105,14 @@ class HostedClient(Client):
         self._see_window()
         if self.memory is None or self.memory.kind.fill != "boundary":
             return
-        windows = range(max(self.begun, 0), self.stream.stage(window) + 1)  # of the stages since the last phase
-        for number, (first, last) in enumerate(pairwise(w for w in windows if self.stream.stage(w) == w)):
-            if first >= before:
-                draws, ended = self.fixed_generator(self.phases + 1, number, "memory"), self.stream.span(first, last)
+        since = range(max(self.begun, 0), self.stream.stage(window) + 1)  # the windows since the last phase's stage
+        stages = [number for number in since if self.stream.stage(number) == number]  # a stage is its first window
+        for number, (stage, following) in enumerate(pairwise(stages)):
+            if stage >= before:
+                draws, ended = (
+                    self.fixed_generator(self.phases + 1, number, "memory"),
+                    self.stream.span(stage, following),
+                )
                 self._remember(ended[torch.from_numpy(draws.permutation(len(ended)))], draws)
 
     def pause(self) -> None:

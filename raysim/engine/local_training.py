@@ -103,7 +103,7 @@ def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], fir
 def epoch_of(client: Client, positions: Tensor, first: int, most: int | None) -> Iterator[Step]:
     """Shuffle these positions and yield the steps of one epoch, at most `most`. Data goes to a GPU once per epoch."""
     model = client.model
-    epoch, draws, sizes = order_epoch(client, positions, most)
+    epoch, draws, sizes = shuffle_epoch(client, positions, most)
     rows, task = client.stream.locate(epoch)
     rows = to_device(client.data.held(rows), model.device)
     tasks = to_device(task, model.device)
@@ -116,11 +116,11 @@ def epoch_of(client: Client, positions: Tensor, first: int, most: int | None) ->
         [None] * len(sizes) if draws is None else draws.split(sizes),
         strict=True,
     )
-    for number, (x, y, positions, drawn) in enumerate(batches, first):
-        yield Step(client, number, number - first == len(sizes) - 1, positions, drawn, as_input(x, model.dtype), y)
+    for number, (x, y, of_batch, drawn) in enumerate(batches, first):
+        yield Step(client, number, number - first == len(sizes) - 1, of_batch, drawn, as_input(x, model.dtype), y)
 
 
-def order_epoch(client: Client, positions: Tensor, most: int | None) -> tuple[Tensor, Tensor | None, list[int]]:
+def shuffle_epoch(client: Client, positions: Tensor, most: int | None) -> tuple[Tensor, Tensor | None, list[int]]:
     """Return an epoch's positions in random order, their augmentation, and the sizes of its batches, at most `most`."""
     epoch = positions[torch.from_numpy(client.generator("batches").permutation(len(positions)))]
     sizes = [part.stop - part.start for part in client.batches(len(epoch))[:most]]
