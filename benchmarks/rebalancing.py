@@ -33,7 +33,7 @@ import raysim
 from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Rebalancing
 from raysim.engine.events import Event, RoundDone
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.launch.display import RunDisplay
 from raysim.system.capacity import Capacity
 
@@ -69,7 +69,7 @@ def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
     moving = Rebalancing([range(h, len(sizes), hosts) for h in range(hosts)], lambda k, _: int(sizes[k]), fixed)
     for round in range(1, WARM_UP + rounds + 1):
         chosen = tuple(sorted(int(k) for k in draws.choice(len(sizes), cohort, replace=False)))
-        moves = moving.plan_moves(Order("train", chosen, {}, {}, cohort, RoundInfo(round, 0, 0.1)))
+        moves = moving.plan_moves(Order(Train(), chosen, {}, cohort, RoundInfo(round, 0, 0.1)))
         idle = np.zeros(hosts)  # seconds before a host begins to compute
         for (old, _), clients in moves.items():
             idle[old] += GIVING * len(clients)

@@ -36,15 +36,16 @@ from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Rebalancing
 from raysim.api.client import Client
 from raysim.data.pixels import Source
-from raysim.engine import orders, synchronous
+from raysim.engine import collection, synchronous
 from raysim.engine.asynchronous import AsynchronousUpdates
+from raysim.engine.collection import Collection
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.exchange import Exchange, Traffic
 from raysim.engine.host import ClientHost
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.optimizer import LocalSgd
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.engine.synchronous import SynchronousRounds
@@ -82,7 +83,7 @@ HOST = {
     "forward": [(MnistCnn, "__call__"), (Client, "loss")],
     "backward": [(torch.Tensor, "backward")],
     "SGD step": [(LocalSgd, "step")],
-    "exact sum": [(ExactSum, "add"), (orders, "magnitude"), (Reply, "settle")],
+    "exact sum": [(ExactSum, "add"), (collection, "magnitude"), (Collection, "settle")],
     "the rest": [(ClientHost, "perform")],
 }
 BUFFER = 10  # client updates in a server update of FedBuff

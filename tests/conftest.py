@@ -12,7 +12,8 @@ from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Order
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
@@ -61,12 +62,12 @@ class Scattered(LocalRunner):
         self.hosts = [ClientHost(config, federation, own, self.host.model.device) for own in places]
         del self.host
 
-    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
+    def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Reply:
         reply = Reply(order.cohort_size)
         for host in reversed(self.hosts):
             own = tuple(client for client in host.clients if client in order.clients)
             if own:
-                reply.merge(host.perform(replace(order, clients=own), broadcasts))
+                reply.merge(host.perform(replace(order, clients=own), message, broadcasts))
         return reply
 
     def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:

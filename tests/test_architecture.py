@@ -114,6 +114,15 @@ def test_a_file_has_one_subject():
     assert {file: count for file, count in lines.items() if count > LONGEST} == {}
 
 
+MODES = ("raysim.engine.one_at_a_time", "raysim.engine.vectorised.together", "raysim.engine.vectorised.block")
+
+
+def test_only_the_choice_of_a_trainer_knows_the_modes_of_local_training():
+    """The host and all that it is made of know the interface. A mode's own folder knows the mode."""
+    knowing = {str(file) for file in FILES if set(imports(file)) & {*MODES}}
+    assert knowing == {"raysim/engine/trainer_choice.py", "raysim/engine/vectorised/together.py"}
+
+
 def packages(file: Path) -> Iterator[str]:
     """Yield the top packages that a file imports."""
     for node in ast.walk(tree_of(file)):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Order
+from raysim.engine.replies import Reply
 
 
 class HeldSums:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -15,8 +15,7 @@ from raysim.actors.serialization import pack, unseal
 from raysim.actors.workers import prepare_actor
 from raysim.config import Config
 from raysim.engine.host import ClientHost
-from raysim.engine.memory_counts import count_remembered
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.federation.federation import Federation
 from raysim.system.device import choose_device, describe_machine, set_torch
 from raysim.system.errors import ConfigError, RunError, convert_to_run_error, locate_errors
@@ -107,7 +106,7 @@ class Host:
                 self._host.restore(transfer.states)
             moved = sum(len(transfer.states) for transfer in arriving)
             price = (time.perf_counter() - began) / moved if moved else None
-            reply = self._sums.answer(order, self._host.perform(replace(order, message=message), broadcasts))
+            reply = self._sums.answer(order, self._host.perform(order, message, broadcasts))
             return pack(Performed(reply, self._host.seconds, price))
 
     @ray.method(num_returns=2)
@@ -134,13 +133,11 @@ class Host:
             self._host.restore(states)
 
     def count(self, sealed: bytes, *fetched: Any) -> Any:
-        """Return the result of an evaluation method of ClientHost, or of `count_remembered`, packed.
+        """Return what a Count asks for, packed.
 
         Args:
-            sealed, fetched: what `serialization.seal` returned for the name and the chunks of the test sets.
+            sealed, fetched: what `serialization.seal` returned for the Count.
         """
         with convert_to_run_error(), self._slot:
-            (kind, chunks), _, broadcasts = unseal(sealed, fetched)
-            if kind == "count_remembered":
-                return pack(count_remembered(self._host))
-            return pack(getattr(self._host, kind)(chunks, broadcasts))
+            count, _, broadcasts = unseal(sealed, fetched)
+            return pack(count.answer(self._host, broadcasts))

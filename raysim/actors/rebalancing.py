@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from raysim.engine.orders import Order
+from raysim.engine.orders import Operation, Order
 
 GUESS = 1e-4  # seconds per sample before any are measured: about those of the MNIST CNN on one core
 PRICE = 2e-3  # seconds that a move costs each of its two hosts, before any are measured
@@ -31,7 +31,7 @@ Moves = Mapping[tuple[int, int], Sequence[int]]
 class _Spent:
     """One client's work in a round."""
 
-    op: str  # the op of its first order in the round
+    operation: Operation  # of its first order in the round
     samples: int  # the number of its samples
     host: int  # its host
     seconds: float = 0.0  # the measured time of all its orders
@@ -57,8 +57,8 @@ class Rebalancing:
         self._counts = np.array([len(members) for members in clients])  # for each host: the number of its clients
         self._slowness = np.ones(len(clients))  # for each host: its time divided by a typical host's time
         self._rounds = Counter[int]()  # host -> the number of rounds in which it was measured
-        self._per_sample: dict[str, float] = {}  # the first op of a round -> the seconds per sample
-        self._per_sample_of: dict[tuple[str, int], float] = {}  # (op, client) -> the seconds per sample
+        self._per_sample: dict[Operation, float] = {}  # the first operation of a round -> the seconds per sample
+        self._per_sample_of: dict[tuple[Operation, int], float] = {}  # (operation, client) -> the seconds per sample
         self._round = 0
         self._spent: dict[int, _Spent] = {}  # client -> its work in this round
         self._warm: set[int] = set()  # the hosts that have carried out an order
@@ -82,7 +82,7 @@ class Rebalancing:
             home, known = self.home[client], self._spent.get(client)
             if known is None:
                 window = order.windows.get(client, order.round_info.window)
-                known = self._spent[client] = _Spent(order.op, max(1, self._samples(client, window)), home)
+                known = self._spent[client] = _Spent(order.operation, max(1, self._samples(client, window)), home)
                 movable[home].append((self._expected(client, known), client))
             load[home] += self._expected(client, known) * self._slowness[home]
         going = self._balance(load, movable)
@@ -105,7 +105,9 @@ class Rebalancing:
 
     def _expected(self, client: int, spent: _Spent) -> float:
         """Return the seconds that a client is expected to take on a host of slowness 1."""
-        return spent.samples * self._per_sample_of.get((spent.op, client), self._per_sample.get(spent.op, GUESS))
+        return spent.samples * self._per_sample_of.get(
+            (spent.operation, client), self._per_sample.get(spent.operation, GUESS)
+        )
 
     def _balance(self, load: npt.NDArray[np.float64], movable: dict[int, list[tuple[float, int]]]) -> dict[int, int]:
         """Return the clients that move, with their new hosts. Return none if this saves less than MARGIN.
@@ -148,10 +150,11 @@ class Rebalancing:
     def _learn(self) -> None:
         """Learn from the last round: the seconds per sample, overall and by client, and the slowness of each host."""
         measured = [(client, spent) for client, spent in self._spent.items() if spent.seconds > 0]  # false for NaN
-        for op in {spent.op for _, spent in measured}:
-            took = sum(spent.seconds / self._slowness[spent.host] for _, spent in measured if spent.op == op)
-            now = took / sum(spent.samples for _, spent in measured if spent.op == op)
-            self._per_sample[op] = (self._per_sample.get(op, now) + now) / 2
+        for operation in {spent.operation for _, spent in measured}:
+            alike = [spent for _, spent in measured if spent.operation == operation]
+            took = sum(spent.seconds / self._slowness[spent.host] for spent in alike)
+            now = took / sum(spent.samples for spent in alike)
+            self._per_sample[operation] = (self._per_sample.get(operation, now) + now) / 2
         errors: dict[int, list[float]] = defaultdict(list)  # host -> measured / expected seconds of its clients
         for client, spent in measured:
             errors[spent.host].append(spent.seconds / (self._expected(client, spent) * self._slowness[spent.host]))
@@ -159,5 +162,5 @@ class Rebalancing:
             self._rounds[host] += 1
             self._slowness[host] *= median(ratios) ** max(STEADY, 1 / self._rounds[host])
         for client, spent in measured:
-            now, key = spent.seconds / self._slowness[spent.host] / spent.samples, (spent.op, client)
+            now, key = spent.seconds / self._slowness[spent.host] / spent.samples, (spent.operation, client)
             self._per_sample_of[key] = (self._per_sample_of.get(key, now) + now) / 2

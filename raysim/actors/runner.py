@@ -8,6 +8,7 @@ from typing import Any
 import ray
 
 from raysim.actors import failures
+from raysim.actors.calls import AwaitStart, Count, CountRemembered, Evaluate, EvaluateClients, Give
 from raysim.actors.cpu_slots import concurrent_hosts, count_slots
 from raysim.actors.deferred_sums import merge_held
 from raysim.actors.host import Host, Performed, Ready
@@ -16,7 +17,8 @@ from raysim.actors.reservation import Places
 from raysim.actors.serialization import seal, store, unpack
 from raysim.api.messages import Broadcast
 from raysim.config import Config
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Order
+from raysim.engine.replies import Reply
 from raysim.estimate.placement import Placement, take_turns
 from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
 from raysim.federation.stream import Stream
@@ -28,11 +30,7 @@ class _Call:
     """One call to a host."""
 
     host: int
-    method: str
-    asked: Any  # for "perform" an order without its message, for "count" what to count, for "give" the clients
-    message: Any = None  # as `serialization.store` returned it
-    broadcasts: Sequence[Broadcast] = ()  # all that the call needs, stored; those that the host lacks are sent
-    arriving: Sequence[Any] = ()  # references to the Transfers of clients that move to the host with this call
+    asked: Order | Count | Give | AwaitStart
     done: bool = False  # whether the host has answered
     answer: Any = None
 
@@ -100,7 +98,7 @@ class RayRunner:
             Lost: a node was lost, and its hosts will never start.
         """
         ready: dict[int, Ready] = {}
-        self._under_way = {host.ready.remote(): _Call(index, "ready", None) for index, host in enumerate(self._hosts)}
+        self._under_way = {host.ready.remote(): _Call(index, AwaitStart()) for index, host in enumerate(self._hosts)}
         while self._under_way:
             yield f"hosts: {len(ready)} of {len(self._hosts)} ready"
             done: list[Any] = []
@@ -119,13 +117,13 @@ class RayRunner:
             self._concurrent = self._share_cpus(places.group.id.hex(), [host.node for host in started])
         self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, states, strict=False)])
 
-    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> list[_Call]:
+    def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> list[_Call]:
         """Have the hosts carry out an order after their earlier calls. Return the calls, as the order's ticket."""
-        message, stored, arriving = store(order.message), self._stored(broadcasts), self._move(order)
-        return self._called(
-            _Call(host, "perform", self._part(order, host, own), message, stored, arriving.get(host, ()))
+        message, stored, arriving = store(message), self._stored(broadcasts), self._move(order)
+        return [
+            self._ask(host, self._part(order, host, own), message, stored, arriving.get(host, ()))
             for host, own in self._parts(order.clients)
-        )
+        ]
 
     def finish(self, ticket: list[_Call]) -> Reply:
         """Wait until an order is carried out, and return the merged reply."""
@@ -141,39 +139,51 @@ class RayRunner:
         More hosts would not be faster, and each keeps the memory of an evaluation: 4 GB for 200 hosts on two CPUs.
         """
         hosts = self._concurrent[: len(parts)]
-        shares = {host: parts[first :: len(hosts)] for first, host in enumerate(hosts)}
-        return merge_scores(list(self._count("evaluate", shares, broadcasts)))
+        counts = {host: Evaluate(parts[first :: len(hosts)]) for first, host in enumerate(hosts)}
+        return merge_scores(list(self._count(counts, broadcasts)))
 
     def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
         """Have every host test its clients' personalized models, and return the counts by client."""
-        shares = dict.fromkeys(sorted({*self._rebalancing.home.values()}), parts)
-        answers = self._count("evaluate_clients", shares, broadcasts)
+        answers = self._count(dict.fromkeys(self._hosts_of_clients(), EvaluateClients(parts)), broadcasts)
         return {client: scores for answer in answers for client, scores in answer.items()}
 
     def count_remembered(self) -> Counts:
         """Have every host count the samples in its clients' memories, and return the sum."""
-        shares = dict.fromkeys(sorted({*self._rebalancing.home.values()}), ())
-        total: Counts = sum(self._count("count_remembered", shares, ()))
+        total: Counts = sum(self._count(dict.fromkeys(self._hosts_of_clients(), CountRemembered()), ()))
         return total
 
-    def _count(
-        self, kind: str, shares: Mapping[int, Sequence[Chunk]], broadcasts: Sequence[Broadcast]
-    ) -> Iterator[Any]:
-        message, stored = store(None), self._stored(broadcasts)
-        calls = (_Call(host, "count", (kind, chunks), message, stored) for host, chunks in shares.items())
-        return self._answers(self._called(calls))
+    def _hosts_of_clients(self) -> list[int]:
+        """Return the hosts that have clients, ascending."""
+        return sorted({*self._rebalancing.home.values()})
 
-    def _called(self, calls: Iterable[_Call]) -> list[_Call]:
-        """Make the calls, and return them as a list."""
-        made = list(calls)
-        for call in made:
-            held = self._held[call.host]
-            missing = [broadcast for broadcast in call.broadcasts if held.get(broadcast.name) != broadcast.version]
-            held |= {broadcast.name: broadcast.version for broadcast in missing}
-            method = getattr(self._hosts[call.host], call.method)
-            self._under_way[method.remote(*seal(call.asked, call.message, missing), *call.arriving)] = call
-            call.arriving = ()  # otherwise the object store keeps the Transfers until the reply is used
-        return made
+    def _count(self, counts: Mapping[int, Count], broadcasts: Sequence[Broadcast]) -> Iterator[Any]:
+        """Ask hosts to count, and yield their answers as they arrive."""
+        nothing, stored = store(None), self._stored(broadcasts)
+        return self._answers([self._ask(host, count, nothing, stored) for host, count in counts.items()])
+
+    def _ask(
+        self,
+        host: int,
+        asked: Order | Count,
+        message: Any,
+        broadcasts: Sequence[Broadcast],
+        arriving: Sequence[Any] = (),
+    ) -> _Call:
+        """Call a host.
+
+        Args:
+            host: the host's number.
+            asked: what it is asked for.
+            message: the order's message, as `serialization.store` returned it.
+            broadcasts: all that the call needs, stored. Those that the host lacks are sent.
+            arriving: references to the Transfers of clients that move to the host with this call.
+        """
+        call, held, actor = _Call(host, asked), self._held[host], self._hosts[host]
+        missing = [broadcast for broadcast in broadcasts if held.get(broadcast.name) != broadcast.version]
+        held |= {broadcast.name: broadcast.version for broadcast in missing}
+        function = actor.perform if isinstance(asked, Order) else actor.count
+        self._under_way[function.remote(*seal(asked, message, missing), *arriving)] = call
+        return call
 
     def give_sums(self) -> Mapping[int, Reply]:
         """Remove the sums that hosts hold back, and return them merged, by server update."""
@@ -196,7 +206,7 @@ class RayRunner:
         arriving: dict[int, list[Any]] = {}
         for (old, new), clients in self._rebalancing.plan_moves(order).items():
             gone, given = self._hosts[old].give.remote(clients)
-            self._under_way[gone] = _Call(old, "give", clients)
+            self._under_way[gone] = _Call(old, Give(clients))
             arriving.setdefault(new, []).append(given)
         return arriving
 
@@ -210,12 +220,12 @@ class RayRunner:
         return members.items()
 
     def _part(self, order: Order, host: int, own: Sequence[int]) -> Order:
-        """Return the part of an order for some of a host's clients, without the message."""
+        """Return the part of an order for some of a host's clients."""
         windows = {client: order.windows[client] for client in own if client in order.windows}
         shares = {client: order.shares[client] for client in own}
         later = (client for client in order.later if self._rebalancing.home[client] == host)
         last = tuple(islice(later, 1))
-        return replace(order, clients=tuple(own), message=None, shares=shares, windows=windows, later=last)
+        return replace(order, clients=tuple(own), shares=shares, windows=windows, later=last)
 
     def _share_cpus(self, run: str, nodes: Sequence[str]) -> Sequence[int]:
         """Give the hosts CPU slots of their nodes. Return hosts that may compute at the same time.
@@ -265,9 +275,9 @@ class RayRunner:
 
     def _who(self, host: int) -> str:
         """Name a lost host by its clients. If clients are computed one at a time, name only the one in progress."""
-        asked = [call for call in self._under_way.values() if call.host == host]
-        one = next((call for call in asked if call.method == "perform"), None) if self._apart else None
-        leaving = [client for call in asked if call.method == "give" for client in call.asked]
-        clients = sorted([*self._rebalancing.clients_of(host), *leaving]) if one is None else one.asked.clients
+        asked = [call.asked for call in self._under_way.values() if call.host == host]
+        one = next((order for order in asked if isinstance(order, Order)), None) if self._apart else None
+        leaving = [client for given in asked if isinstance(given, Give) for client in given.clients]
+        clients = sorted([*self._rebalancing.clients_of(host), *leaving]) if one is None else one.clients
         listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
         return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"

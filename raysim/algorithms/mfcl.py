@@ -152,7 +152,7 @@ class Mfcl(Method):
         method: Mfcl
         task: int = 0
         frozen: tuple[Tensor, Tensor, Tensor] | None = None  # w*: parameters, float and integer buffers
-        generator: tuple[Tensor, Tensor, Tensor] | None = None  # likewise
+        generator: tuple[Tensor, Tensor, Tensor] | None = None  # its parameters, float and integer buffers
 
         def announce(self, server: Server) -> tuple[tuple[Sequence[int], Sequence[int], bool], Sequence[Broadcast]]:
             """Send the old and the new classes. From task 2 on, broadcast w* and the generator, once per task."""

@@ -50,7 +50,7 @@ class Client(Stateful):
         self.networks: dict[str, tuple[Tensor, ...]] = {}  # the vectors of the client's auxiliary networks
         self.kept_out: Tensor | None = None  # a mask (bool [classes]) of the classes that training excludes
         self._made: dict[str, FlatModel] = {}  # the networks of this phase or exchange
-        self._streams = seeding.Streams(shared.seed, number, 0, 0)
+        self._random = seeding.RandomGenerators(shared.seed, number, 0, 0)
         self._received: Tensor | None = None
 
     @property
@@ -185,7 +185,7 @@ class Client(Stateful):
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return this phase's generator for a purpose. Later calls in the phase return the same object."""
-        return self._streams.generator(purpose)
+        return self._random.generator(purpose)
 
     def fixed_generator(self, *name: int | str) -> np.random.Generator:
         """Return a new generator for this name. Unlike `generator`, it draws the same numbers in every phase."""
@@ -196,14 +196,14 @@ class Client(Stateful):
 
         Otherwise an extra forward pass would change later dropout masks, even if its loss has weight 0.
         """
-        return self._streams.rng_scope(method)
+        return self._random.rng_scope(method)
 
     def global_draws(self, name: str) -> AbstractContextManager[None]:
         """Let code draw from torch's, NumPy's and Python's global generators, seeded from `generator(name)`.
 
         They are restored at the end.
         """
-        return self._streams.global_draws(name)
+        return self._random.global_draws(name)
 
     @contextmanager
     def fixed_rng_scope(self, *name: int | str) -> Iterator[None]:

@@ -26,7 +26,7 @@ class Server(Stateful):
     """The server's state, which server halves read and change."""
 
     transient: ClassVar = frozenset(
-        {"network", "device", "records", "pictures", "local_bytes", "pacer", "_config", "_federation", "_streams"}
+        {"network", "device", "records", "pictures", "local_bytes", "pacer", "_config", "_federation", "_random"}
         | {"augment", "class_names"}
     )
 
@@ -49,13 +49,13 @@ class Server(Stateful):
         self.records: dict[str, float] = {}  # name -> the value passed to `record` in this round
         self.pictures: dict[str, Picture] = {}  # name -> the picture passed to `record_image` in this round
         self.local_bytes = 0  # the bytes of the model that are never sent; see `Method.local_bytes`
-        self._streams = seeding.Streams(config.seed, "server", 0)
+        self._random = seeding.RandomGenerators(config.seed, "server", 0)
 
     def begin_round(self) -> None:
         """Begin the next round, with new random generators. The simulation calls this."""
         self.round += 1
         self.records, self.pictures = {}, {}
-        self._streams = seeding.Streams(self._config.seed, "server", self.round)
+        self._random = seeding.RandomGenerators(self._config.seed, "server", self.round)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -212,18 +212,18 @@ class Server(Stateful):
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return this round's generator for a purpose. Later calls in the round return the same object."""
-        return self._streams.generator(purpose)
+        return self._random.generator(purpose)
 
     def rng_scope(self, method: str) -> AbstractContextManager[None]:
         """Make torch draw from the method's random generator of this round. A later call continues its sequence.
 
         A server half must not draw from torch in any other way. A plan may yield inside this context.
         """
-        return self._streams.rng_scope(method)
+        return self._random.rng_scope(method)
 
     def global_draws(self, name: str) -> AbstractContextManager[None]:
         """Let code draw from torch's, NumPy's and Python's global generators; see `Client.global_draws`."""
-        return self._streams.global_draws(name)
+        return self._random.global_draws(name)
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Record a number of this round in rounds.jsonl and TensorBoard."""

@@ -17,7 +17,8 @@ from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.attendance import plan_updates
 from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange
-from raysim.engine.orders import Reply
+from raysim.engine.orders import Train
+from raysim.engine.replies import Reply
 from raysim.engine.synchronous import RoundOutcome
 from raysim.engine.virtual_time import Dispatch, Update, discount
 from raysim.federation.availability import Availability
@@ -115,14 +116,13 @@ class AsynchronousUpdates(Stateful):
             return
         cohort = self._cohort_of(dispatch)
         order = replace(
-            exchange.order("train", [client], message, {client: self._weight(dispatch) / cohort.weight}),
+            exchange.order(Train(), [client], {client: self._weight(dispatch) / cohort.weight}, cohort.arrived),
             cohort_size=len(cohort.numbers),
-            arrived=cohort.arrived,
             discount=self._discount(dispatch),
             update=dispatch.update,
             later=cohort.clients[bisect_right(cohort.numbers, dispatch.number) :],
         )
-        self._tickets[dispatch.number] = exchange.runner.begin(order, broadcasts)
+        self._tickets[dispatch.number] = exchange.runner.begin(order, message, broadcasts)
         mixes_models = self._schedule.mixing == "models"
         parameters = server.parameters if mixes_models else server.parameters.new_empty(0)
         self._sent[dispatch.number] = Delta(parameters, server.buffers)

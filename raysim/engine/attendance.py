@@ -19,7 +19,6 @@ from raysim.engine.hook_calls import HookCalls
 from raysim.engine.profile import Profile
 from raysim.engine.virtual_time import Clock, EventSimulation, Update, drops_out
 from raysim.federation.availability import Availability
-from raysim.federation.choice import check_chosen
 from raysim.system.custom_code import is_custom
 from raysim.system.seeding import guard_globals
 
@@ -74,8 +73,8 @@ def _select(server: Server, halves: Iterable[ServerHalf], calls: HookCalls) -> S
     """Return the chosen clients, in any order."""
     for half in halves_with_hook(halves, "select"):
         with guard_hook(half, "select"):
-            chosen = calls(half, "select", server)
-        return check_chosen(chosen, server.present, f"methods.{half.name}", type(half).select)
+            chosen: Sequence[int] = calls(half, "select", server)
+        return chosen
     with guard_globals("participation.sampler", "server"):
         return server.sample()
 

@@ -1,6 +1,6 @@
 """Compatibility of the methods with each other and with the run. Conflicts are refused at start, with a reason."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 import torch
@@ -133,11 +133,6 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
                 f"memory.capacity: found {config.memory.capacity}, allowed with {name}: at least {classes}, one for "
                 "each class"
             )
-
-
-def name_methods(methods: Iterable[str]) -> str:
-    """Return the methods' names for an error message."""
-    return ", ".join(methods) or "FedAvg"
 
 
 def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:

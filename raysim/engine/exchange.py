@@ -10,22 +10,21 @@ import numpy as np
 import torch
 
 from raysim.api.messages import Broadcast, Delta, count_bytes
-from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
+from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
 from raysim.config import Config
-from raysim.engine.compatibility import make_methods, name_methods, unsent_bytes
+from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import (
-    check_announced,
-    check_delta,
-    check_plan,
     check_request,
+    name_methods,
     place_of_hook,
     wrong_result,
 )
-from raysim.engine.orders import Order, Reply, RoundInfo
+from raysim.engine.orders import Call, Operation, Order, RoundInfo
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
+from raysim.engine.replies import Reply
 from raysim.engine.runner import Runner
 from raysim.federation.choice import check_chosen
 from raysim.system.custom_code import is_custom
@@ -94,14 +93,14 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
     vectors = ["update", *(name for name, how in terms if how != "by_client")]
-    saved, zeros = 0, torch.zeros_like(server.parameters)
-    for name, method in methods.items():
-        if overrides(method.Client, "encode"):
-            half = method.Client(name, method)
-            sent = (half.encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
-            saved = sum(zeros.nbytes - value.nbytes for value in sent)
     model_bytes: int = server.model().value.nbytes
-    return 2 * len(vectors) * model_bytes - saved
+    both_ways = 2 * len(vectors) * model_bytes
+    halves = halves_with_hook((method.Client(name, method) for name, method in methods.items()), "encode")
+    if not halves:
+        return both_ways
+    zeros = torch.zeros_like(server.parameters)
+    encoded = (halves[0].encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
+    return both_ways - sum(zeros.nbytes - value.nbytes for value in encoded)
 
 
 class Exchange(Stateful):
@@ -133,14 +132,16 @@ class Exchange(Stateful):
         broadcasts: list[Broadcast] = []
         for half in self.halves_with("announce"):
             with guard_hook(half, "announce"):
-                messages[half.name], announced = check_announced(half, self.calls(half, "announce", self.server))
+                messages[half.name], announced = self.calls(half, "announce", self.server)
             self._check_versions(half, "announce", announced)
             broadcasts += announced
         return messages, broadcasts
 
     def _check_versions(self, half: ServerHalf, hook: str, broadcasts: Iterable[Broadcast]) -> None:
         """Refuse another value under a version that hosts may have. Raises WrongResult."""
-        for sent in broadcasts if is_custom(type(half)) else ():
+        if not is_custom(type(half)):
+            return
+        for sent in broadcasts:
             earlier = self._announced.get(sent.name)
             if earlier is None or earlier.version != sent.version:
                 self._announced[sent.name] = replace(sent, value=map_tensors(torch.clone, sent.value))
@@ -153,8 +154,14 @@ class Exchange(Stateful):
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
-    def order(self, op: str, clients: Sequence[int], message: Any, shares: Mapping[int, float]) -> Order:
-        """Return an order for the current round.
+    def order(
+        self,
+        operation: Operation,
+        clients: Sequence[int],
+        shares: Mapping[int, float],
+        arrived: int | None = None,
+    ) -> Order:
+        """Return an order for the current round; see Order for the arguments.
 
         Its `cohort_size` is the number of these clients. Asynchronous schedules replace this number.
 
@@ -168,22 +175,21 @@ class Exchange(Stateful):
             with guard_globals("training.lr_decay", None, instead="the run's progress alone"):
                 self._rate = server.round, learning_rate(self.config.training, server.progress)
         return Order(
-            op=op,
+            operation=operation,
             clients=tuple(clients),
-            message=message,
             shares=shares,
             cohort_size=len(clients),
             round_info=RoundInfo(server.round, common, self._rate[1]),
             windows={client: window for client, window in windows.items() if window != common},
+            arrived=arrived,
         )
 
-    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
+    def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Any:
         """Send an order to its clients, with the current model. Return a ticket, the runner's handle for the order."""
         with_model = [self.server.model(), *broadcasts]
-        message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
-        self.traffic.count_sent(order.clients, message, with_model)
+        self.traffic.count_sent(order.clients, order.operation.messages(message), with_model)
         with self.calls.profile.part(WAITING):
-            return self.runner.begin(order, with_model)
+            return self.runner.begin(order, message, with_model)
 
     def receive(self, ticket: Any) -> Reply:
         """Wait for an order's reply, and count its bytes and steps."""
@@ -206,7 +212,7 @@ class Exchange(Stateful):
         for half in self.halves_with("update"):
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
-                delta = check_delta(half, "update", self.calls(half, "update", server, delta, terms), delta)
+                delta = self.calls(half, "update", server, delta, terms)
             if not half.method.sends_model and (delta.parameters.any() or delta.buffers.any()):
                 allowed = "the delta that it receives, as sends_model is False; see the hook evaluated"
                 raise wrong_result(half, "update", "a change of the model", allowed)
@@ -222,7 +228,7 @@ class Exchange(Stateful):
         """Carry out this hook's plans, in the order in which the config lists the methods."""
         for half in self.halves_with(hook):
             with guard_hook(half, hook):
-                plan = check_plan(half, hook, self.calls(half, hook, self.server))
+                plan = self.calls(half, hook, self.server)
                 if plan is not None:
                     with closing(plan):
                         self._drive(half, hook, plan, clients)
@@ -262,7 +268,7 @@ class Exchange(Stateful):
             to = named.get(request.to, ()) if isinstance(request.to, str) else request.to
             receivers = sorted(check_chosen(to, server.present, "Request.to", getattr(type(half), hook)))
             shares = server.shares_of(receivers)
-            order = self.order(f"{half.name}.{request.op}", receivers, request.message, shares)
-            reply = self.receive(self.begin(order, request.broadcasts))
+            order = self.order(Call(half.name, request.op), receivers, shares)
+            reply = self.receive(self.begin(order, request.message, request.broadcasts))
             server.records |= reply.means()
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)

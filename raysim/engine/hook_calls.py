@@ -1,11 +1,11 @@
-"""Calls of methods' hooks, with checks that a hook has not damaged the module or the method's state.
+"""Calls of methods' hooks, with checks of their results, of the module and of the method's state.
 
 A hook may move or convert the module, or store an object that no checkpoint can hold. Without the checks, this would
 end a run hours later, or change its result without an error.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from raysim.api.messages import Broadcast
 from raysim.api.method import INSIDE_THE_LOOP, Half
-from raysim.engine.hook_checks import place_of_hook, wrong_result
+from raysim.engine.hook_checks import CHECKS, place_of_hook, wrong_result
 from raysim.engine.profile import Profile
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_custom
@@ -27,9 +27,9 @@ COPY = "a hook that leaves the module as it is; {}.network_at() returns a separa
 
 
 class HookCalls:
-    """Calls hooks, and checks the module and the half's state after user-defined hooks.
+    """Calls hooks, and checks what they return. Checks the module and the half's state after user-defined hooks.
 
-    Both are checked on calls 1, 2, 4, 8, ... of a hook, because a check takes as long as a step of a small model. The
+    Both are checked on calls 1, 2, 4, 8, ... of a hook, because that takes as long as a step of a small model. The
     module is also checked after every phase and exchange, and after every call of a hook outside the local loop.
 
     Args:
@@ -41,6 +41,7 @@ class HookCalls:
     def __init__(self, model: FlatModel, profile: Profile, threads: int = 0) -> None:
         self.profile = profile
         self._threads = threads
+        self._model = model
         self._module = model.module
         self._vectors = (model.gradient, *model.vectors)
         self._received: dict[str, tuple[Any, Any]] = {}  # by name: a broadcast's value, and a copy
@@ -49,12 +50,18 @@ class HookCalls:
         self._own: dict[tuple[type[Half], str], bool] = {}  # (half, hook) -> whether it is user-defined
 
     def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
-        """Return the hook's result.
+        """Return the result of a hook or an op. A hook's result is checked; see `CHECKS`.
 
         Raises:
             RunError: the hook has stored something that a checkpoint cannot hold.
-            WrongResult: the hook has changed the module.
+            WrongResult: the hook has changed the module, or its result is wrong.
         """
+        result = self._call(half, hook, arguments)
+        check = CHECKS[half.side].get(hook)
+        return result if check is None else check(half, result, self._model, *arguments)
+
+    def _call(self, half: Half, hook: str, arguments: Sequence[Any]) -> Any:
+        """Return a hook's result, after the checks of user-defined hooks."""
         watched = self._is_own(half, hook)
         if not (watched or self.profile.on or self._threads):
             return getattr(half, hook)(*arguments)

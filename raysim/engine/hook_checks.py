@@ -1,27 +1,35 @@
 """Checks of what methods' hooks return. The errors name the hook, with its file and line.
 
-The checks cover types, shapes and names, which need no wait for a GPU. Values are checked in `Reply.settle` and in
-`Exchange.update_model`. A check of a result returns the result, or raises WrongResult.
+The checks cover types, shapes and names, which need no wait for a GPU. Values are checked in `Collection.settle` and in
+`Exchange.update_model`.
+
+`CHECKS` has the check of each hook, which `HookCalls` carries out after a call. A check receives the half, the hook's
+result, the model and the hook's arguments. It returns the result, or raises WrongResult.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from raysim.api.client import Client
 from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Terms
-from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method, Plan
+from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method, Plan, ServerHalf
+from raysim.api.server import Server
 from raysim.api.step import Step
 from raysim.config import Config
 from raysim.data.transforms import describe_tensor
+from raysim.federation.choice import check_chosen
 from raysim.models.flat import FlatModel, Weights
 from raysim.models.stages import names_left_out
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, WrongResult
 
 IN_STEPS = (*INSIDE_THE_LOOP, "train")
+Check = Callable[..., Any]
+"""Arguments: the half, the result, the model, and the hook's arguments."""
 
 
 def place_of_hook(half: type[Half], hook: str) -> str:
@@ -35,6 +43,11 @@ def describe_custom_code(config: Config, methods: Iterable[Method]) -> str:
     parts += [getattr(method.Client, hook) for method in methods for hook in IN_STEPS]
     places = [place_of(part) for part in parts if is_custom(part)]
     return f", made with {', '.join(places)}" if places else ""
+
+
+def name_methods(methods: Iterable[str]) -> str:
+    """Return the methods' names for an error message."""
+    return ", ".join(methods) or "FedAvg"
 
 
 def wrong_result(half: Half, hook: str, result: object, allowed: str, did: str = "returned") -> WrongResult:
@@ -66,14 +79,26 @@ def check_delta(half: Half, hook: str, result: object, like: Delta) -> Delta:
     return result
 
 
-def check_finished(half: ClientHalf, result: object, like: Delta) -> tuple[Delta, Terms]:
-    """Check that `finish` returned a Delta and terms, and return them."""
+def _check_trained(half: Half, result: object, model: FlatModel, client: object) -> Delta:
+    """Check that `train` returned a Delta of the model."""
+    return check_delta(half, "train", result, Delta(model.parameters, model.buffers))
+
+
+def _check_updated(half: Half, result: object, model: FlatModel, server: object, delta: Delta, reply: object) -> Delta:
+    """Check that `update` returned a Delta like the one that it received."""
+    return check_delta(half, "update", result, delta)
+
+
+def _check_finished(half: Half, result: object, model: FlatModel, client: object, delta: Delta) -> tuple[Delta, Terms]:
+    """Check that `finish` returned a Delta and terms."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise wrong_result(half, "finish", result, "a Delta and the terms, a dict, which may be empty")
-    return check_delta(half, "finish", result[0], like), check_terms(half, "finish", result[1])
+    return check_delta(half, "finish", result[0], delta), check_terms(half, "finish", result[1])
 
 
-def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | Encoded:
+def _check_encoded(
+    half: Half, result: object, model: FlatModel, name: str, vector: Tensor, draws: object
+) -> Tensor | Encoded:
     """Check that `encode` returned a tensor or an Encoded that has the vector's shape and dtype. Return the result."""
     if not isinstance(result, Tensor | Encoded):
         raise wrong_result(half, "encode", result, "a tensor or an Encoded")
@@ -84,7 +109,7 @@ def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | 
     return result
 
 
-def check_terms(half: ClientHalf, hook: str, result: object) -> Terms:
+def check_terms(half: Half, hook: str, result: object) -> Terms:
     """Check that a hook or an op returned terms with names that the method declares, and return them."""
     replies = half.method.replies
     allowed = "a dict from names in the method's `replies` to Terms, each with a tensor or an Encoded"
@@ -109,15 +134,25 @@ def check_replies(name: str, method: Method) -> None:
             raise ConfigError(f"methods.{name}: its replies have {how!r} for {term}, allowed: {', '.join(reductions)}")
 
 
-def check_shape(half: ClientHalf, hook: str, result: object, shape: Sequence[int]) -> Tensor:
+def check_shape(half: Half, hook: str, result: object, shape: Sequence[int]) -> Tensor:
     """Check that a hook returned a tensor of floating-point numbers with this shape, and return it."""
     if not isinstance(result, Tensor) or result.shape != (*shape,) or not result.is_floating_point():
         raise wrong_result(half, hook, result, f"a tensor of floating-point numbers {[*shape]}")
     return result
 
 
-def check_penalty(half: ClientHalf, result: object) -> Tensor:
-    """Check that `penalty` returned a scalar with a gradient, or 0, and return it."""
+def _check_task_loss(half: Half, result: object, model: FlatModel, step: Step) -> Tensor:
+    """Check that `task_loss` returned a scalar."""
+    return check_shape(half, "task_loss", result, ())
+
+
+def _check_gradient(half: Half, result: object, model: FlatModel, step: Step, gradient: Tensor) -> Tensor:
+    """Check that `gradient` returned a vector [P] like the one that it received."""
+    return check_shape(half, "gradient", result, gradient.shape)
+
+
+def _check_penalty(half: Half, result: object, model: FlatModel, step: Step) -> Tensor:
+    """Check that `penalty` returned a scalar with a gradient, or 0."""
     penalty = check_shape(half, "penalty", result, ())
     if not penalty.requires_grad and is_custom(type(half)) and bool(penalty != 0):
         allowed = "0, or a value of step.logits, step.features or the parameters of client.model.module"
@@ -137,8 +172,9 @@ def check_loss(half: ClientHalf | None, model: FlatModel, loss: Tensor) -> None:
     )
 
 
-def check_positions(half: ClientHalf, result: object, samples: int) -> Tensor:
-    """Check that `samples` returned positions in a stream of this many samples, and return them."""
+def _check_positions(half: Half, result: object, model: FlatModel, client: Client) -> Tensor:
+    """Check that `samples` returned positions in the client's stream, and return them."""
+    samples = len(client.stream)
     allowed = f"positions in the client's stream: int64 [n], on the CPU, from 0 to {samples - 1}"
     if (
         not isinstance(result, Tensor)
@@ -154,8 +190,15 @@ def check_positions(half: ClientHalf, result: object, samples: int) -> Tensor:
     return result
 
 
-def check_batches(half: ClientHalf, result: object) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches that `batches` returned, each after a check."""
+def _check_batches(
+    half: Half, result: object, model: FlatModel, client: object
+) -> Iterator[tuple[Tensor, Tensor]] | None:
+    """Return the batches that `batches` returned, each of which is checked when it is used, or None."""
+    return None if result is None else _checked_batches(half, result)
+
+
+def _checked_batches(half: Half, result: object) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches, each after a check."""
     allowed = "batches of x [n, ...] and y [n], or None"
     if not isinstance(result, Iterable):
         raise wrong_result(half, "batches", result, allowed)
@@ -166,7 +209,7 @@ def check_batches(half: ClientHalf, result: object) -> Iterator[tuple[Tensor, Te
         yield batch[0], batch[1]
 
 
-def check_batch(half: ClientHalf, step: Step) -> None:
+def _check_batch(half: Half, result: object, model: FlatModel, step: Step) -> None:
     """Check the batch after a `batch` hook, which may have added rows."""
     if len(step.x) != len(step.y):
         rows = f"x {describe(step.x)} and y {describe(step.y)}"
@@ -183,8 +226,8 @@ def check_outputs(model: FlatModel, outputs: object, samples: int) -> Tensor:
     return outputs
 
 
-def check_announced(half: Half, result: object) -> tuple[Any, Sequence[Broadcast]]:
-    """Check that `announce` returned a message and broadcasts, and return them."""
+def _check_announced(half: Half, result: object, model: FlatModel, server: object) -> tuple[Any, Sequence[Broadcast]]:
+    """Check that `announce` returned a message and broadcasts."""
     allowed = "a message and a list of Broadcasts, which may be empty"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Sequence):
         raise wrong_result(half, "announce", result, allowed)
@@ -194,11 +237,20 @@ def check_announced(half: Half, result: object) -> tuple[Any, Sequence[Broadcast
     return result[0], result[1]
 
 
-def check_plan(half: Half, hook: str, result: object) -> Plan | None:
-    """Check that the hook returned a plan, or None for an empty one, and return it. Raises WrongResult."""
-    if result is None or isinstance(result, Generator):
-        return result
-    raise wrong_result(half, hook, result, "a plan, which is a generator that yields Requests, or None")
+def _plans(hook: str) -> Check:
+    """Return the check of a hook that returns a plan, or None for an empty one."""
+
+    def check(half: Half, result: object, model: FlatModel, server: object) -> Plan | None:
+        if result is None or isinstance(result, Generator):
+            return result
+        raise wrong_result(half, hook, result, "a plan, which is a generator that yields Requests, or None")
+
+    return check
+
+
+def _check_selected(half: ServerHalf, result: object, model: FlatModel, server: Server) -> Sequence[int]:
+    """Check that `select` returned clients that are present."""
+    return check_chosen(result, server.present, f"methods.{half.name}", type(half).select)
 
 
 def check_request(half: Half, hook: str, yielded: object) -> Request:
@@ -213,8 +265,8 @@ def check_request(half: Half, hook: str, yielded: object) -> Request:
     return yielded
 
 
-def check_weights(half: Half, result: object, network: FlatModel) -> Weights | None:
-    """Check that `evaluated` returned weights with the model's shapes, or None, and return the result."""
+def _check_evaluated(half: Half, result: object, network: FlatModel, server: object) -> Weights | None:
+    """Check that `evaluated` returned weights with the model's shapes, or None."""
     expected = (network.parameters, network.buffers, network.integers)
     if result is None or (
         isinstance(result, Weights)
@@ -229,3 +281,28 @@ def check_weights(half: Half, result: object, network: FlatModel) -> Weights | N
     allowed = f"Weights{describe(expected)} with frozen parameters of the model by name, or None for the model"
     allowed += "; model.cache has only the features of some" * bool(names_left_out(network.module))
     raise wrong_result(half, "evaluated", result, allowed)
+
+
+CHECKS: Mapping[str, Mapping[str, Check]] = {
+    ClientHalf.side: {
+        "samples": _check_positions,
+        "batches": _check_batches,
+        "batch": _check_batch,
+        "task_loss": _check_task_loss,
+        "penalty": _check_penalty,
+        "gradient": _check_gradient,
+        "train": _check_trained,
+        "finish": _check_finished,
+        "encode": _check_encoded,
+    },
+    ServerHalf.side: {
+        "select": _check_selected,
+        "prepare": _plans("prepare"),
+        "announce": _check_announced,
+        "evaluated": _check_evaluated,
+        "update": _check_updated,
+        "conclude": _plans("conclude"),
+        "end_task": _plans("end_task"),
+    },
+}
+"""Side of the half -> hook -> check. Hooks that are not here return nothing, except `personalize`."""

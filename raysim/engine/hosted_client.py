@@ -22,7 +22,7 @@ from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system.device import to_device
-from raysim.system.seeding import Streams, guard_globals
+from raysim.system.seeding import RandomGenerators, guard_globals
 
 
 class HostedClient(Client):
@@ -32,8 +32,8 @@ class HostedClient(Client):
     """
 
     transient: ClassVar = frozenset(
-        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "kept_out"}
-        | {"_received", "_made", "calls", "most_rows", "stream_name"}
+        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_random", "kept_out"}
+        | {"_received", "_made", "calls", "most_rows", "random_name"}
     )
 
     def __init__(
@@ -50,12 +50,12 @@ class HostedClient(Client):
         self.halves = dict(halves)
         self.calls = calls
         self.exchanges: dict[str, int] = {}  # method -> the number of exchanges since the last phase
-        self.begun = -1  # the stage of the last phase's window, likewise
+        self.begun = -1  # the stage of the last phase's window; -1 before the first phase
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
         # For each position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
-        self.stream_name = shared.seed, number, 0, 0  # of the random streams of this phase or exchange
+        self.random_name = shared.seed, number, 0, 0  # of the generators of this phase or exchange
 
     def begin_phase(self, info: RoundInfo, share: float, *, draws: bool = True) -> None:
         """Begin a phase: receive new data, and create new random generators.
@@ -69,7 +69,7 @@ class HostedClient(Client):
         self.trained, self.steps = len(self.arrived), 0
         self.forget()
         if draws:
-            self._streams.select("model")
+            self._random.select("model")
         self._receive()
         stage = self.stream.stage(info.window)
         if stage != self.begun:
@@ -89,14 +89,14 @@ class HostedClient(Client):
     def forget(self, exchange: int = 0) -> None:
         """Drop what belongs to one phase or exchange, such as recorded numbers. Called before and after each."""
         self.records, self._received, self._made = {}, None, {}
-        self.stream_name = self.shared.seed, self.id, self.phases, exchange
-        self._streams = Streams(*self.stream_name)
+        self.random_name = self.shared.seed, self.id, self.phases, exchange
+        self._random = RandomGenerators(*self.random_name)
 
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, offer the memory the data of each stage that ended.
 
-        Each has a generator of the next phase, even if an exchange before that phase delivers the data. So exchanges do
-        not change the memory.
+        Each stage's data come in an order that a generator of the next phase draws. An exchange before that phase may
+        deliver the data. It draws the same order, so exchanges do not change the memory.
         """
         self.kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
@@ -105,19 +105,23 @@ class HostedClient(Client):
         self._see_window()
         if self.memory is None or self.memory.kind.fill != "boundary":
             return
-        windows = range(max(self.begun, 0), self.stream.stage(window) + 1)  # of the stages since the last phase
-        for number, (first, last) in enumerate(pairwise(w for w in windows if self.stream.stage(w) == w)):
-            if first >= before:
-                draws, ended = self.fixed_generator(self.phases + 1, number, "memory"), self.stream.span(first, last)
+        since = range(max(self.begun, 0), self.stream.stage(window) + 1)  # the windows since the last phase's stage
+        stages = [number for number in since if self.stream.stage(number) == number]  # a stage is its first window
+        for number, (stage, following) in enumerate(pairwise(stages)):
+            if stage >= before:
+                draws, ended = (
+                    self.fixed_generator(self.phases + 1, number, "memory"),
+                    self.stream.span(stage, following),
+                )
                 self._remember(ended[torch.from_numpy(draws.permutation(len(ended)))], draws)
 
     def pause(self) -> None:
         """Leave torch's generators to another client, until `go_on`."""
-        self._streams.select(None)
+        self._random.select(None)
 
     def go_on(self) -> None:
-        """Let torch draw from this client's stream again, at its last position."""
-        self._streams.select("model")
+        """Let torch draw from this client's generator again, at its last position."""
+        self._random.select("model")
 
     @property
     def fills_on_arrival(self) -> bool:

@@ -15,15 +15,7 @@ from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.hook_checks import (
-    check_batch,
-    check_batches,
-    check_loss,
-    check_outputs,
-    check_penalty,
-    check_positions,
-    check_shape,
-)
+from raysim.engine.hook_checks import check_loss, check_outputs
 from raysim.engine.optimizer import ScaledOptimizer
 from raysim.engine.other_heads import OtherHeads
 from raysim.federation.targets import refuse_infinite
@@ -81,7 +73,8 @@ def epochs(client: Client, taken: Callable[[], int]) -> Iterator[int | None]:
 def choose_samples(client: Client, halves: Sequence[ClientHalf], calls: HookCalls) -> Tensor:
     """Return the positions (int64 [n]) that an epoch runs over."""
     for half in halves_with_hook(halves, "samples"):
-        return check_positions(half, calls(half, "samples", client), len(client.stream))
+        chosen: Tensor = calls(half, "samples", client)
+        return chosen
     return client.arrived
 
 
@@ -90,8 +83,8 @@ def foreign_batches(
 ) -> Iterable[tuple[Tensor, Tensor]] | None:
     """Return an epoch's batches from another source than the stream, or None."""
     for half in halves_with_hook(halves, "batches"):
-        batches = calls(half, "batches", client)
-        return None if batches is None else check_batches(half, batches)
+        batches: Iterator[tuple[Tensor, Tensor]] | None = calls(half, "batches", client)
+        return batches
     return None
 
 
@@ -110,7 +103,7 @@ def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], fir
 def epoch_of(client: Client, positions: Tensor, first: int, most: int | None) -> Iterator[Step]:
     """Shuffle these positions and yield the steps of one epoch, at most `most`. Data goes to a GPU once per epoch."""
     model = client.model
-    epoch, draws, sizes = order_epoch(client, positions, most)
+    epoch, draws, sizes = shuffle_epoch(client, positions, most)
     rows, task = client.stream.locate(epoch)
     rows = to_device(client.data.held(rows), model.device)
     tasks = to_device(task, model.device)
@@ -123,11 +116,11 @@ def epoch_of(client: Client, positions: Tensor, first: int, most: int | None) ->
         [None] * len(sizes) if draws is None else draws.split(sizes),
         strict=True,
     )
-    for number, (x, y, positions, drawn) in enumerate(batches, first):
-        yield Step(client, number, number - first == len(sizes) - 1, positions, drawn, as_input(x, model.dtype), y)
+    for number, (x, y, of_batch, drawn) in enumerate(batches, first):
+        yield Step(client, number, number - first == len(sizes) - 1, of_batch, drawn, as_input(x, model.dtype), y)
 
 
-def order_epoch(client: Client, positions: Tensor, most: int | None) -> tuple[Tensor, Tensor | None, list[int]]:
+def shuffle_epoch(client: Client, positions: Tensor, most: int | None) -> tuple[Tensor, Tensor | None, list[int]]:
     """Return an epoch's positions in random order, their augmentation, and the sizes of its batches, at most `most`."""
     epoch = positions[torch.from_numpy(client.generator("batches").permutation(len(positions)))]
     sizes = [part.stop - part.start for part in client.batches(len(epoch))[:most]]
@@ -177,25 +170,24 @@ class LocalLoop:
         client, model, call = self.client, self.client.model, self.calls
         for half in self.halves["batch"]:
             call(half, "batch", step)
-            check_batch(half, step)
         with self.calls.profile.part("client: forward pass"):
             self._forward(step)
         owner = self.halves["task_loss"]
         if owner:
-            loss = step.loss = check_shape(owner[0], "task_loss", call(owner[0], "task_loss", step), ())
+            loss = step.loss = call(owner[0], "task_loss", step)
         else:
             loss = step.loss = client.loss(step.logits, step.y)
         if self.infinite is not None:
             self.infinite |= step.logits.isfinite().all() & ~loss.isfinite()
         for half in self.halves["penalty"]:
-            loss = loss + check_penalty(half, call(half, "penalty", step))
+            loss = loss + call(half, "penalty", step)
         check_loss(owner[0] if owner else None, model, loss)
         model.gradient.zero_()
         with self.calls.profile.part("client: backward pass"):
             loss.backward()
         gradient = model.gradient
         for half in self.halves["gradient"]:
-            gradient = check_shape(half, "gradient", call(half, "gradient", step, gradient), gradient.shape)
+            gradient = call(half, "gradient", step, gradient)
         if self.clip_norm is not None:
             gradient = gradient * (self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0)
         others = self.other_heads

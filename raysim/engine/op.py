@@ -9,6 +9,7 @@ from raysim.api.messages import Terms
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_terms, wrong_result
 from raysim.engine.hosted_client import HostedClient
+from raysim.engine.orders import Call
 
 
 class Op:
@@ -19,13 +20,13 @@ class Op:
         terms: the terms that the op has returned.
     """
 
-    def __init__(self, calls: HookCalls, client: HostedClient, name: str, message: Any) -> None:
-        method, _, self._op = name.partition(".")
-        self.half = client.halves[method]
+    def __init__(self, calls: HookCalls, client: HostedClient, call: Call, message: Any) -> None:
+        self._op = call.op
+        self.half = client.halves[call.method]
         self.wanted: tuple[Tensor, Tensor] | None = None
         self.terms: Terms = {}
         self._client = client
-        with client.rng_scope(method):
+        with client.rng_scope(call.method):
             returned = calls(self.half, self._op, client, message)
         self._generator = returned if isinstance(returned, Generator) else None
         if self._generator is None:

@@ -7,7 +7,8 @@ from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Order
+from raysim.engine.replies import Reply
 from raysim.evaluation.scoring import Chunk, Counts, Scores
 from raysim.federation.federation import Federation
 from raysim.system.device import choose_device, set_torch
@@ -16,7 +17,7 @@ from raysim.system.device import choose_device, set_torch
 class Runner(Protocol):
     """Interface of runners. Each host processes its orders first in, first out."""
 
-    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
+    def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Any:
         """Start an order at all its clients, and return a ticket for `finish`. The order may still be in progress."""
 
     def finish(self, ticket: Any) -> Reply:
@@ -55,9 +56,9 @@ class LocalRunner:
         if states is not None:
             self.host.restore(states)
 
-    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
+    def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Reply:
         """Carry out the order, and return the reply."""
-        return self.host.perform(order, broadcasts)
+        return self.host.perform(order, message, broadcasts)
 
     def finish(self, ticket: Reply) -> Reply:
         """Return the reply of `begin`."""

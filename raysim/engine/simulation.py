@@ -14,8 +14,7 @@ from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.compatibility import check_fit
 from raysim.engine.events import Accuracies, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
-from raysim.engine.hook_checks import check_weights
-from raysim.engine.host import EVALUATED
+from raysim.engine.host_evaluation import EVALUATED
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
@@ -89,7 +88,7 @@ class Simulation(Stateful):
             "stopping",
             "_saved",
             "_saving",
-            "_tested",
+            "_last_scores",
             "_counts_memories",
         }
     )
@@ -115,8 +114,8 @@ class Simulation(Stateful):
         remembers = any(half.method.memory is not None for half in self.exchange.halves.values())
         self._counts_memories = config.logging.memory and remembers
         self.virtual_time = 0.0  # virtual seconds since the run's start
-        # (version, round, tasks so far) and scores of the last test
-        self._tested: tuple[tuple[int, int, int | None], Scores] | None = None
+        # What the last scores are of, as (version, round, tasks so far), and these scores.
+        self._last_scores: tuple[tuple[int, int, int | None], Scores] | None = None
         self._saving = False  # whether a checkpoint follows the round in progress
         self.stopping = threading.Event()  # any thread may set it; a caller may replace it by another event
         if server is not None:
@@ -146,7 +145,7 @@ class Simulation(Stateful):
         self._saving = True
 
     def heard(self) -> None:
-        """Do nothing. A run in an actor needs this call after each event; see `RemoteRun.heard`."""
+        """Continue after an event. Only a run in an actor waits for this call; see `RemoteRun.heard`."""
 
     def events(self) -> Generator[Event, None, None]:
         """Run the remaining rounds, until the last one or until stopped, and yield events."""
@@ -159,7 +158,7 @@ class Simulation(Stateful):
                 yield self._checkpoint()
         if self._saved < self.server.round < last:
             yield self._checkpoint()
-        self.model.load(self._evaluated_model().value)
+        self.model.load(self._model_to_test().value)
         yield Finished(self.model.state_dict(), interrupted=self.server.round < last, per_client=self._per_client())
 
     def _round(self) -> RoundDone:
@@ -168,7 +167,7 @@ class Simulation(Stateful):
         with profile.part("server: everything else"):
             done = self._timed_round()
         with profile.part("server: evaluation"):
-            done = self._evaluated(done)
+            done = self._add_evaluation(done)
         return replace(done, profile=profile.take()) if self.config.logging.profile else done
 
     def _timed_round(self) -> RoundDone:
@@ -216,7 +215,7 @@ class Simulation(Stateful):
         """Return whether a row of the accuracy matrix is measured after this round."""
         return self.server.round in self.federation.availability.rows
 
-    def _evaluated(self, done: RoundDone) -> RoundDone:
+    def _add_evaluation(self, done: RoundDone) -> RoundDone:
         """Return the event of a round, with an evaluation if one is due."""
         every = self.config.evaluation.every_rounds
         if self._ends_row() or (every and done.round % every == 0):
@@ -245,20 +244,20 @@ class Simulation(Stateful):
         by_round = local or bool(self.exchange.halves_with("evaluated"))
         so_far = self._so_far if depends_on_tasks_so_far(self.model.module, self.federation) else None
         now = (self.server.version, self.server.round if by_round else 0, so_far)
-        if self._tested is None or self._tested[0] != now:
+        if self._last_scores is None or self._last_scores[0] != now:
             chunks = [replace(chunk, so_far=so_far) for chunk in self.chunks]
             if local:
                 scores = by_protocol(self.runner.evaluate_clients(chunks, [self.server.model()]))
             else:
-                scores = self.runner.evaluate(chunks, [self._evaluated_model()])
-            self._tested = now, scores
-        return self._tested[1]
+                scores = self.runner.evaluate(chunks, [self._model_to_test()])
+            self._last_scores = now, scores
+        return self._last_scores[1]
 
-    def _evaluated_model(self) -> Broadcast:
+    def _model_to_test(self) -> Broadcast:
         """Return the model, or the weights that a method evaluates instead."""
         for half in self.exchange.halves_with("evaluated"):
             with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "evaluated"):
-                weights = check_weights(half, self.exchange.calls(half, "evaluated", self.server), self.model)
+                weights = self.exchange.calls(half, "evaluated", self.server)
             return Broadcast(EVALUATED, self.server.round, weights or self.server.model().value)
         return self.server.model()
 

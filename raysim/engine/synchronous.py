@@ -1,12 +1,13 @@
 """A round under a synchronous schedule: the server waits for all clients of the cohort."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from raysim.engine.attendance import Participants, choose_participants
 from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange
+from raysim.engine.orders import Train
 from raysim.engine.virtual_time import Clock
 from raysim.system.state import Stateful
 
@@ -45,9 +46,9 @@ class SynchronousRounds(Stateful):
             return self._outcome(participants, {})
         exchange.drive_plans("prepare", server.cohort)
         message, broadcasts = exchange.announce()
-        order = exchange.order("train", server.cohort, message, server.shares)
-        order = replace(order, arrived=exchange.count_arrived((client, server.round) for client in server.cohort))
-        reply = exchange.receive(exchange.begin(order, broadcasts))
+        arrived = exchange.count_arrived((client, server.round) for client in server.cohort)
+        order = exchange.order(Train(), server.cohort, server.shares, arrived)
+        reply = exchange.receive(exchange.begin(order, message, broadcasts))
         exchange.update_model(reply, reply.delta(server.parameters.dtype))
         exchange.drive_plans("conclude", server.cohort)
         return self._outcome(participants, reply.means())

@@ -16,6 +16,7 @@ from raysim.engine.attendance import choosing_methods, plan_rounds, plan_updates
 from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.exchange import Traffic
 from raysim.engine.memory_choice import choose_memory
+from raysim.engine.orders import Train
 from raysim.estimate.rehearsal import FEW, Messages, Round, Sizes, in_small, rehearse, rounds_of, sizes_in
 from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
@@ -160,9 +161,13 @@ class Forecast:
         else:
             self._update_synchronously()
         cost.down = self._traffic.down_by_method
-        replies = {(each.op, *sorted(each.up.items())) for done in self._seen for each in done.messages + done.at_end}
-        alike = len(replies) == len({op for op, *_ in replies})
-        sent = {name for _, *terms in replies for name, _ in terms}
+        replies = {
+            (each.operation, tuple(sorted(each.up.items())))
+            for done in self._seen
+            for each in done.messages + done.at_end
+        }
+        alike = len(replies) == len({operation for operation, _ in replies})
+        sent = {name for _, terms in replies for name, _ in terms}
         unseen = any(method.replies and name not in sent for name, method in self._methods.items())
         own = [method for method in self._methods.values() if is_custom(type(method))]
         cost.unsure_updates = bool(choosing_methods(self._methods))
@@ -182,7 +187,7 @@ class Forecast:
             for each in self._messages() if server.cohort else ():
                 self._send(server.cohort, each)
                 self._receive(server.cohort, each)
-                server.version += each.op == "train"
+                server.version += isinstance(each.operation, Train)
             self.cost.updates += len(server.cohort)
             self._end_round()
 
@@ -249,7 +254,7 @@ class Forecast:
         self.cost.orders[len(clients)] += 1
         for method, nbytes in seen.up.items():
             self.cost.up[method] += len(clients) * nbytes
-        for client in clients if seen.op == "train" else ():
+        for client in clients if isinstance(seen.operation, Train) else ():
             self._train(client)
 
     def _train(self, client: int) -> None:

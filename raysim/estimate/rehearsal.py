@@ -19,8 +19,9 @@ from raysim.config import Config
 from raysim.config.schema import Resources
 from raysim.config.timing import Clients, SynchronousSchedule
 from raysim.engine.exchange import WAITING
-from raysim.engine.orders import Order, Reply
+from raysim.engine.orders import Operation, Order, Train
 from raysim.engine.profile import Profile
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.server_loops import ServerLoops
@@ -40,8 +41,7 @@ RATE = 1e-9  # learning rate, with which nothing diverges on a few samples
 class Messages:
     """What one order sends, in bytes."""
 
-    op: str
-    """As in Order."""
+    operation: Operation
     down: Mapping[str, int]
     """The message, by method."""
     broadcasts: Mapping[str, tuple[int, bool]]
@@ -193,25 +193,24 @@ class Watcher(LocalRunner):
         self.sent = 0  # the version of the model that the last order sent
         self._versions: dict[str, int] = {}
 
-    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
+    def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Reply:
         """Carry out the order, and return the reply."""
-        reply, client = super().begin(order, broadcasts), self.host.clients[0]
+        reply, client = super().begin(order, message, broadcasts), self.host.clients[0]
         states = [half.state() for half in client.halves.values()]
         self.kept = max(self.kept, count_bytes([states, client.networks]))
         beside = client.shared.networks.values()
         self.beside = sum(tensor.nbytes for module in beside for tensor in module.state_dict().values())
-        if order.op == "train":
+        if isinstance(order.operation, Train):
             self.round.sizes = sizes_in(client.stream, client.window)
             self.round.trained, self.round.steps = client.trained, client.steps
-        message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
         version = next(each.version for each in broadcasts if each.name == "model")
         replaced = version - self.sent if self.messages is self.round.at_end else 0
         self.sent = version
         others = {each.name: each for each in broadcasts if each.name != "model"}
         self.messages.append(
             Messages(
-                order.op,
-                {method: count_bytes(part) for method, part in message.items()},
+                order.operation,
+                {method: count_bytes(part) for method, part in order.operation.messages(message).items()},
                 {name: (count_bytes(b.value), self._versions.get(name) != b.version) for name, b in others.items()},
                 dict(reply.bytes_by_method),
                 replaced,

@@ -60,11 +60,12 @@ class RunFiles:
 
     def write_round(self, event: RoundDone, totals: Totals) -> None:
         """Write a round, which the totals already include."""
+        recorded = line(event)
         with self._writing(ROUNDS):
             if not os.fstat(self._rounds.fileno()).st_nlink:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            self._rounds.write(json.dumps(line(event)) + "\n")
-        self._show(lambda board: board.add_round(event, totals))
+            self._rounds.write(json.dumps(recorded) + "\n")
+        self._show(lambda board: board.add_round(event, recorded, totals))
         for name, picture in event.pictures.items():
             self.write_picture(image_path(event.round, name), draw_grid(picture), f"{IMAGES}/{name}", event.round)
 

@@ -13,7 +13,7 @@ import PIL.Image
 
 from raysim.config import Config, dump
 from raysim.config.comparison import flatten_settings
-from raysim.engine.events import RoundDone, line
+from raysim.engine.events import RoundDone
 from raysim.evaluation import accuracy_matrix
 from raysim.records.figures import matrix_image
 from raysim.records.notes import Note
@@ -81,8 +81,11 @@ class Board:
             with PIL.Image.open(BytesIO(note.value)) as picture:
                 self.add_image(f"callbacks/{note.name}", np.asarray(picture), note.round)
 
-    def add_round(self, event: RoundDone, totals: Totals) -> None:
-        """Write one round, and, if it ended a task, the matrices and the clients' updates so far."""
+    def add_round(self, event: RoundDone, recorded: Mapping[str, Any], totals: Totals) -> None:
+        """Write one round, and, if it ended a task, the matrices and the clients' updates so far.
+
+        `recorded` is the round's line in rounds.jsonl.
+        """
         if self._undescribed is not None:
             self._describe(self._undescribed, [*totals.matrices])
             self._undescribed = None
@@ -99,7 +102,7 @@ class Board:
         for name, number in numbers.items():
             if number is not None:
                 self._file.add_scalar(name, number, event.round)
-        for name, number in diagnose(line(event)).items():
+        for name, number in diagnose(recorded).items():
             for round, value in self._unchanged.take(name, event.round, number):
                 self._file.add_scalar(name, value, round)
         self.flush()

@@ -51,17 +51,17 @@ def seed_all(*name: int | str) -> None:
     random.seed(hashed(*name, "random", bits=64))
 
 
-class Streams:
-    """The random streams of one local training, exchange or server update. Their names begin in the same way.
+class RandomGenerators:
+    """The random generators of one local training, exchange or server update. Their names begin in the same way.
 
-    They end with it. So checkpoints need not store them, and a resumed run makes the same streams.
+    They end with it. So checkpoints need not store them, and a resumed run makes the same ones.
     """
 
     def __init__(self, *name: int | str) -> None:
         self._name = name
         self._generators: dict[str, np.random.Generator] = {}
         self._states: dict[str | None, list[Tensor]] = {}
-        self._current: str | None = None  # the purpose of torch's current stream
+        self._current: str | None = None  # the purpose for which torch draws
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return the generator for a purpose. Later calls return the same object and do not rewind it."""
@@ -71,7 +71,7 @@ class Streams:
 
     @contextmanager
     def rng_scope(self, purpose: str) -> Iterator[None]:
-        """Let torch draw from a purpose's stream in this context. Both streams continue at their last positions."""
+        """Let torch draw for a purpose in this context. Each purpose continues at its last position."""
         before = self._current
         self.select(purpose)
         try:
@@ -94,7 +94,7 @@ class Streams:
             yield
 
     def select(self, purpose: str | None) -> None:
-        """Let torch draw from a purpose's stream, at its last position. None is torch's initial stream."""
+        """Let torch draw for a purpose, from its last position. None is torch's state at the start."""
         sources = _default_generators()
         self._states[self._current] = [source.get_state() for source in sources]
         self._current = purpose

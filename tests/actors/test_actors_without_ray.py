@@ -18,7 +18,8 @@ import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import cluster, coordinator, failures, liveness, runner, runs, serialization, workers
+from raysim.actors import calls, cluster, coordinator, failures, liveness, runner, runs, serialization, workers
+from raysim.actors.calls import CountRemembered, Evaluate, EvaluateClients, Give
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.host import Host, Ready
@@ -27,7 +28,8 @@ from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import RunActor, RunProcess
 from raysim.config.schema import Resources
 from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Started, StartStep, Waiting
-from raysim.engine.orders import Order
+from raysim.engine.orders import Call, Order, RoundInfo, Train
+from raysim.engine.replies import Reply
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
 from raysim.launch.recovery import STARTING, Recovery
@@ -80,15 +82,25 @@ def test_a_host_that_ray_ended_for_memory_is_lost_and_named_by_its_call(monkeypa
 def test_where_clients_are_computed_apart_the_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     made = runner_of((0, 1), (2, 3), apart=True)
     for host, client in ((0, 1), (1, 3), (1, 2)):
-        order = Order("train", (client,), {}, {}, 1, None)
-        made._under_way[f"call to {client}"] = _Call(host, "perform", order, None, ())
+        order = Order(Train(), (client,), {}, 1, None)
+        made._under_way[f"call to {client}"] = _Call(host, order)
     monkeypatch.setattr(runner, "ray", fake_ray({"x": ActorDiedError()}))
     with pytest.raises(Lost, match=r"^the host of client 3 died: its process ended"):
         made._answer(1, "x")
 
 
+def test_a_host_that_is_lost_is_named_by_its_clients_and_by_those_that_leave_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = runner_of((0,), (2, 3))
+    made._under_way = {"a move": _Call(0, Give([1])), "another": _Call(1, Give([4]))}
+    monkeypatch.setattr(runner, "ray", fake_ray({"x": ActorDiedError()}))
+    with pytest.raises(Lost, match=r"^the host of clients 0, 1 died"):
+        made._answer(0, "x")
+
+
 def test_a_host_is_told_whether_it_has_an_order_for_the_same_update_to_come() -> None:
-    made, order = runner_of((0, 1), (2, 3)), Order("train", (0,), None, {0: 0.25}, 4, None, update=7, later=(3, 2, 1))
+    made, order = runner_of((0, 1), (2, 3)), Order(Train(), (0,), {0: 0.25}, 4, None, update=7, later=(3, 2, 1))
     assert made._part(order, 0, [0]) == replace(order, later=(1,))
     assert made._part(replace(order, later=(3, 2)), 0, [0]).later == ()
     assert made._part(replace(order, clients=(2,), shares={2: 0.25}, later=(1, 3, 3)), 1, [2]).later == (3,)
@@ -107,12 +119,36 @@ def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     made = object.__new__(Host)
     made._slot = nullcontext()
     made._sums = HeldSums()
-    made._host = SimpleNamespace(perform=lambda order, broadcasts: sys.exit(3))
+    made._host = SimpleNamespace(perform=lambda order, message, broadcasts: sys.exit(3))
     with pytest.raises(
         RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); raysim run --local helps to debug it"
     ) as ended:
-        made.perform(*serialization.seal(Order("train", (0,), None, {}, 1, None), serialization.store({}), ()))
+        made.perform(*serialization.seal(Order(Train(), (0,), {}, 1, None), serialization.store({}), ()))
     assert ended.value.__notes__[0].startswith("Traceback (most recent call last):")
+
+
+def test_a_host_is_given_the_order_that_was_sealed_and_the_message_beside_it() -> None:
+    made = object.__new__(Host)
+    made._slot, made._sums, seen = nullcontext(), HeldSums(), []
+    made._host = SimpleNamespace(perform=lambda *given: seen.append(given) or Reply(2), seconds={3: 0.5})
+    sent = Order(Call("er", "count"), (3,), {3: 0.5}, 2, RoundInfo(1, 0, 0.1))
+    answer = serialization.unpack(made.perform(*serialization.seal(sent, serialization.store({"a": 1}), ())))
+    assert seen == [(sent, {"a": 1}, [])]
+    assert (answer.reply.cohort_size, answer.seconds, answer.price) == (2, {3: 0.5}, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [(Evaluate(("chunk",)), ("chunk",)), (EvaluateClients(("chunk",)), {0: ("chunk",)}), (CountRemembered(), 7)],
+)
+def test_a_host_answers_what_it_is_asked_for(asked: Any, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = object.__new__(Host)
+    made._slot = nullcontext()
+    made._host = SimpleNamespace(
+        evaluate=lambda chunks, broadcasts: chunks, evaluate_clients=lambda chunks, broadcasts: {0: chunks}
+    )
+    monkeypatch.setattr(calls, "count_remembered", lambda host: 7)
+    assert serialization.unpack(made.count(*serialization.seal(asked, serialization.store(None), ()))) == answer
 
 
 def test_a_host_that_cannot_open_its_slots_computes_without(monkeypatch: pytest.MonkeyPatch) -> None:

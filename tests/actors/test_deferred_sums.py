@@ -10,9 +10,11 @@ import torch
 
 from raysim.actors.deferred_sums import HeldSums, merge_held
 from raysim.api.messages import Delta
+from raysim.engine.collection import ClientUpdate, Collection
 from raysim.engine.events import Checkpoint, Finished
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Order, Reply, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
@@ -22,12 +24,12 @@ NONE = torch.zeros(0)
 
 
 def order(client: int, update: int | None, *later: int) -> Order:
-    return Order("train", (client,), {}, {client: 0.25}, 4, RoundInfo(1, 0, 0.1), update=update, later=later)
+    return Order(Train(), (client,), {client: 0.25}, 4, RoundInfo(1, 0, 0.1), update=update, later=later)
 
 
 def reply(client: int, value: float, weight: float) -> Reply:
-    made = Reply(4, single=True)
-    made.take_delta(client, Delta(torch.tensor([value]), NONE), NONE.long(), weight, "here")
+    made, delta = Collection(4, single=True), Delta(torch.tensor([value]), NONE)
+    made.take_update(ClientUpdate(client, weight, "here", [("", delta)], NONE.long()))
     made.take_records(client, {"loss": value})
     return made.settle()
 
@@ -90,11 +92,11 @@ class Holding(LocalRunner):
             for host in self.hosts:
                 host.restore({number: records[number] for number in host.clients})
 
-    def begin(self, order: Order, broadcasts: Any) -> Reply:
+    def begin(self, order: Order, message: Any, broadcasts: Any) -> Reply:
         (client,) = order.clients
         at = client % len(self.hosts)
         later = islice((other for other in order.later if other % len(self.hosts) == at), 1)
-        found = self.hosts[at].perform(order, broadcasts)
+        found = self.hosts[at].perform(order, message, broadcasts)
         answered = self.sums[at].answer(replace(order, later=tuple(later)), found)
         self.held_back += not answered.updates
         return answered

@@ -7,17 +7,24 @@ import pytest
 
 from raysim.actors import rebalancing
 from raysim.actors.rebalancing import Rebalancing
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Call, Operation, Order, RoundInfo, Train
 
 SAMPLES = 600  # 60 ms at the pace that is assumed before any was measured
+
+TRAIN = Train()
 
 
 def dealt(homes: Sequence[Sequence[int]], sizes: Mapping[int, int] | None = None, fixed: bool = False) -> Rebalancing:
     return Rebalancing(homes, lambda client, window: (sizes or {}).get(client, SAMPLES), fixed)
 
 
-def order(clients: Sequence[int], round: int = 1, op: str = "train", windows: Mapping[int, int] | None = None) -> Order:
-    return Order(op, tuple(clients), {}, {}, len(clients), RoundInfo(round, 0, 0.1), windows or {})
+def order(
+    clients: Sequence[int],
+    round: int = 1,
+    operation: Operation = TRAIN,
+    windows: Mapping[int, int] | None = None,
+) -> Order:
+    return Order(operation, tuple(clients), {}, len(clients), RoundInfo(round, 0, 0.1), windows or {})
 
 
 def play(
@@ -54,9 +61,9 @@ def test_the_fuller_host_gives_to_the_emptier_one_and_what_moved_stays() -> None
 def test_a_client_moves_with_its_first_order_of_a_round_only() -> None:
     """Between two orders of a round it may hold what no record has; 3 and 4, which were asked before, stay."""
     made = dealt([[0, 1, 2, 3, 4], [5]])
-    assert made.plan_moves(order([3, 4], op="any.prepare"))[0, 1]
+    assert made.plan_moves(order([3, 4], operation=Call("any", "prepare")))[0, 1]
     homes = dict(made.home)
-    assert made.plan_moves(order([3, 4])) == made.plan_moves(order([3, 4], op="any.conclude")) == {}
+    assert made.plan_moves(order([3, 4])) == made.plan_moves(order([3, 4], operation=Call("any", "conclude"))) == {}
     moved = [client for gone in made.plan_moves(order([0, 1, 2, 3, 4])).values() for client in gone]
     assert moved  # of those not asked before
     assert all(made.home[client] == homes[client] for client in (3, 4))

@@ -11,7 +11,8 @@ from torch import Tensor
 from raysim.actors import serialization
 from raysim.api.messages import Broadcast
 from raysim.engine.exact_sum import WIDE, ExactSum
-from raysim.engine.orders import Order, Reply, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
+from raysim.engine.replies import Reply
 from raysim.models.flat import Weights
 
 SMALL, BIG = (
@@ -122,7 +123,7 @@ def test_a_call_arrives_with_its_mail_and_posts(size: int, monkeypatch: pytest.M
         return f"reference {len(put) - 1}"
 
     monkeypatch.setattr(serialization.ray, "put", reference)
-    order = Order("train", (1, 2), None, {1: 0.5, 2: 0.5}, 2, RoundInfo(1, 0, 0.1), {2: 1}, 7, 0.25)
+    order = Order(Train(), (1, 2), {1: 0.5, 2: 0.5}, 2, RoundInfo(1, 0, 0.1), {2: 1}, 7, 0.25)
     weights = Weights(torch.randn(size), torch.zeros(0), torch.arange(2))
     broadcasts = [Broadcast("model", 4, weights), Broadcast("der.teacher", 1, {"logits": torch.randn(3)})]
     stored = [
@@ -147,7 +148,7 @@ def test_a_reply_arrives_whole() -> None:
     reply.sums = {"parameters": ExactSum(WIDE), "lone": ExactSum(WIDE)}
     reply.sums["parameters"].add(torch.tensor([0.1, -1e7 / 7]), 0.5)
     reply.sums["lone"].hold(torch.tensor([0.1, -1e7 / 7]), 0.25)
-    reply.take_records(0, {"loss": 0.1})
+    reply.records = {"loss": {0: 0.1}}
     arrived = sent(reply)
     total = arrived.sums["parameters"]
     assert (total.grid, total.weight) == (WIDE, 2**61)

@@ -12,7 +12,7 @@ from raysim import config as configs
 from raysim.actors import reservation, serialization, workers
 from raysim.actors import runner as ray_runner
 from raysim.actors.host import Performed
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import place
 from raysim.federation.federation import build_federation

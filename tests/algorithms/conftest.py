@@ -9,7 +9,7 @@ import raysim
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
 from raysim.engine.events import RoundDone
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Call, Order, RoundInfo, Train
 
 SOFTMAX = {"name": "probes:softmax"}
 OFF = {"adaptive": "off"}
@@ -83,13 +83,13 @@ def c_flag_config(tiny):
 
 @pytest.fixture
 def phases(host_of, quiet_torch):
-    """A function: C-FLAG's host, its G_i sent, and a spy's view of every refresh of client 0's phase B."""
+    """A function: C-FLAG's host, its G_i sent, a spy's view of every refresh of client 0's phase B, and its call."""
 
     def make(config, monkeypatch):
         host = host_of(config)
         model = host.broadcasts["model"].value
-        order = Order("c_flag.gradients", (0,), None, {0: 1.0}, 1, RoundInfo(1, 0, BETA))
-        sent = host.perform(order).of("c_flag", CFlag.replies, torch.float64)["gradient"]
+        order = Order(Call("c_flag", "gradients"), (0,), {0: 1.0}, 1, RoundInfo(1, 0, BETA))
+        sent = host.perform(order, None).of("c_flag", CFlag.replies, torch.float64)["gradient"]
         seen, real = [], c_flag.refresh
 
         def spy(rows, total, components, component):
@@ -98,7 +98,8 @@ def phases(host_of, quiet_torch):
             seen.append((component, before, rows.clone(), total.clone(), components, host.model.parameters.clone()))
 
         monkeypatch.setattr(c_flag, "refresh", spy)
-        message = {"posted": [], "cohort": 1, "past_per_new": 0.0}
-        return host, model, sent, seen, Order("train", (0,), {"c_flag": message}, {0: 1.0}, 1, RoundInfo(1, 0, BETA))
+        message = {"c_flag": {"posted": [], "cohort": 1, "past_per_new": 0.0}}
+        order = Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1, 0, BETA))
+        return host, model, sent, seen, lambda: host.perform(order, message)
 
     return make

@@ -70,8 +70,8 @@ def test_the_sum_is_the_tables_and_one_row_changes_per_step_after_the_first(c_fl
 
     The row is the component's gradient at the model of that moment, and the kept sum is sum_j w_j T[j] recomputed.
     """
-    host, _, _, seen, order = phases(c_flag_config(training__local_epochs=3), monkeypatch)
-    host.perform(order)
+    _, _, _, seen, train = phases(c_flag_config(training__local_epochs=3), monkeypatch)
+    train()
     components = seen[0][4]
     assert len(components) >= 3
     assert len(set(components.weights)) == 2  # the last is ragged
@@ -92,13 +92,13 @@ def test_the_first_sum_is_what_was_sent_bit_for_bit(tiny, phases, monkeypatch, m
     kind = {"softmax": SOFTMAX, "dropout": {"name": "mlp", "dropout": 0.5}}.get(
         model, {"name": "mlp", "batch_norm": True}
     )
-    host, _, sent, _, order = phases(tiny(model=kind, methods={"c_flag": {}}, dataset__train=39), monkeypatch)
+    host, _, sent, _, train = phases(tiny(model=kind, methods={"c_flag": {}}, dataset__train=39), monkeypatch)
     half = host.clients[0].halves["c_flag"]
     own, seen = half.own.clone(), []
     real = type(half)._table
     monkeypatch.setattr(type(half), "_table", lambda self, *a: seen.append(real(self, *a)) or seen[-1])
     monkeypatch.setattr(c_flag, "refresh", lambda *a: None)
-    host.perform(order)
+    train()
     assert torch.equal(seen[0][1], own)
     np.testing.assert_allclose(own.double(), sent, rtol=0, atol=2.0**-76)  # the sum's own grid
     assert half.own is None  # nothing of a round is left

@@ -9,7 +9,7 @@ from softmax_oracle import Softmax
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
 from raysim.algorithms.parts.gradient_table import choose_components
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Call, Order, RoundInfo
 
 
 def test_the_bytes_of_a_round(c_flag_config, simulate):
@@ -85,11 +85,11 @@ def test_only_the_clients_with_a_memory_count_for_f(c_flag_config, host_of, quie
     host = host_of(c_flag_config())
     for client in host.clients.values():
         client.receive_data(0)
-    order = Order("c_flag.gradients", (0, 1, 2), None, {0: 0.5, 1: 0.3, 2: 0.2}, 3, RoundInfo(3, 1, BETA))
+    order = Order(Call("c_flag", "gradients"), (0, 1, 2), {0: 0.5, 1: 0.3, 2: 0.2}, 3, RoundInfo(3, 1, BETA))
     for client in host.clients.values():
         client.receive_data(1)
     host.clients[0].memory.parts.clear()
-    reply = host.perform(order).of("c_flag", CFlag.replies, torch.float64)
+    reply = host.perform(order, None).of("c_flag", CFlag.replies, torch.float64)
     w = host.model.parameters.numpy()
     f = [gradient(w, *samples(host.federation, k, 0)) for k in (1, 2)]
     np.testing.assert_allclose(reply["memory_gradient"], (0.3 * f[0] + 0.2 * f[1]) / 0.5, rtol=0, atol=1e-14)

@@ -9,7 +9,7 @@ from c_flag_oracle import BETA
 from torch import nn
 
 from raysim.algorithms.parts.gradient_table import Components
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Call, Order, RoundInfo, Train
 from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.system.errors import RunError
@@ -52,12 +52,12 @@ def test_statistics_move_in_phase_b_only(tiny, host_of, quiet_torch, table):
     """
     config = tiny(model={"name": "mlp", "batch_norm": True}, methods={"c_flag": {"table": table}}, dataset__train=39)
     host = host_of(config)
-    order = Order("c_flag.gradients", (0,), None, {0: 1.0}, 1, RoundInfo(1, 0, BETA))
-    host.perform(order)
+    order = Order(Call("c_flag", "gradients"), (0,), {0: 1.0}, 1, RoundInfo(1, 0, BETA))
+    host.perform(order, None)
     client = host.clients[0]
     assert Components(client, 1).weights == [4 / 13, 4 / 13, 5 / 13]
     message = {"c_flag": {"posted": [], "cohort": 1, "past_per_new": 0.0}}
-    reply = host.perform(Order("train", (0,), message, {0: 1.0}, 1, RoundInfo(1, 0, BETA)))
+    reply = host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1, 0, BETA)), message)
     moved = reply.delta(torch.float32).buffers
     assert (moved != 0).all()
     assert reply.integers[1].tolist() == [5, 5]  # 3 of the table's pass, 2 refreshes; none of phase A's

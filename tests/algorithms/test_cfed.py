@@ -8,7 +8,7 @@ from softmax_oracle import Softmax
 
 from raysim.algorithms.cfed import CFeD
 from raysim.cli import main
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.federation.federation import build_federation
 from raysim.system.seeding import generator
 
@@ -90,7 +90,7 @@ def review(host_of, config, teacher, lr=0.1):
     host = host_of(config)
     sent = host.broadcasts["model"]
     host.receive([type(sent)("cfed", 1, (sent.value.parameters + teacher, sent.value.buffers))])
-    reply = host.perform(Order("train", (0,), {"cfed": (0,)}, {0: 1.0}, 1, RoundInfo(3, 1, lr)))
+    reply = host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(3, 1, lr)), {"cfed": (0,)})
     return host, sent.value.parameters.numpy(), reply.delta(torch.float64).parameters.numpy(), reply
 
 

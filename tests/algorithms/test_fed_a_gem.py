@@ -15,7 +15,7 @@ from replay_oracle import LIVELY, LR, SOFTMAX, gradient, recorded, second_writin
 from raysim.algorithms import fed_a_gem
 from raysim.algorithms.parts import replay
 from raysim.engine.compatibility import check_methods
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Call, Order, RoundInfo, Train
 from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
@@ -128,9 +128,9 @@ def test_taking_the_reference_leaves_no_trace(tiny, host_of, quiet_torch):
     """Parameters, BatchNorm's statistics and count of batches, torch's generator: all as they were."""
     host = host_of(tiny(model=LIVELY, methods={"fed_a_gem": {}}))
     shares, info = {0: 0.5, 1: 0.5}, RoundInfo(1, 0, LR)
-    host.perform(Order("train", (0, 1), {"fed_a_gem": False}, shares, 2, info))
+    host.perform(Order(Train(), (0, 1), shares, 2, info), {"fed_a_gem": False})
     posted, state = host.broadcasts["model"].value, torch.random.get_rng_state()
-    reply = host.perform(Order("fed_a_gem.memory_gradient", (0, 1), None, shares, 2, info))
+    reply = host.perform(Order(Call("fed_a_gem", "memory_gradient"), (0, 1), shares, 2, info), None)
     assert reply.of("fed_a_gem", {"memory_gradient": "mean"}, torch.float32)["memory_gradient"].abs().max() > 0
     for name in ("parameters", "buffers", "integers"):
         assert torch.equal(getattr(host.model, name), getattr(posted, name))

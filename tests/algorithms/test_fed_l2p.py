@@ -8,7 +8,7 @@ from small_runs import hyperparameters
 import raysim
 from raysim.algorithms.fed_l2p import FedL2P
 from raysim.algorithms.parts.prompt_slots import L2PPrompts, prompts_of
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
@@ -96,7 +96,7 @@ def test_queries_are_noted_where_passes_would_be_graphs(tiny, host_of, quiet_tor
     """With CUDA graphs, `forward` is a graph, which replays no Python. The method's passes do not use it."""
     host = host_of(tiny(**TINY, methods={"fed_l2p": {}}))
     monkeypatch.setattr(host.model, "forward", None)
-    host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(1, 0, 0.1)))
+    host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1, 0, 0.1)), {})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from raysim.api import Client
-from raysim.engine.host import ClientHost
+from raysim.engine.one_at_a_time import OneAtATime
 
 ONLINE = {"kind": "class_incremental", "tasks": 2, "online": True}
 ADAPTED = {"name": "probes:stacked", "adapters": {"rank": 1, "where": ["1"]}}
@@ -22,20 +22,21 @@ ADAPTED = {"name": "probes:stacked", "adapters": {"rank": 1, "where": ["1"]}}
 def test_the_exchange_at_a_tasks_end_shows_all_windows_of_the_task(tiny, simulate, monkeypatch, method, more):
     """A task's samples arrive in two windows. The exchange after the second one reads all of them."""
     shown, ends = set(), []
-    show, exchange = Client.show, ClientHost._exchange
+    show, exchange = Client.show, OneAtATime.exchange
 
     def spy(client, positions, draws=None):
         shown.update(positions.tolist())
         return show(client, positions, draws)
 
-    def watch(host, client, order, reply):
+    def watch(trainer, clients, call, work):
+        (client,) = clients
         shown.clear()
-        exchange(host, client, order, reply)
+        exchange(trainer, clients, call, work)
         sizes = [client.stream.samples_of(task) for task in range(2)]
         ends.append((client.id, client.window, sorted(shown), sizes))
 
     monkeypatch.setattr(Client, "show", spy)
-    monkeypatch.setattr(ClientHost, "_exchange", watch)
+    monkeypatch.setattr(OneAtATime, "exchange", watch)
     simulate(tiny(scenario=ONLINE, methods={method: {}}, **more))
     assert sorted((client, window) for client, window, *_ in ends) == [
         (k, window) for k in range(3) for window in (1, 3)

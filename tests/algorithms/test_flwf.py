@@ -12,7 +12,7 @@ from torch.nn import functional
 from raysim.algorithms.flwf import FLwF
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.cli import main
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.models.flat import FlatModel
 
 SOFTMAX = {"name": "probes:softmax"}
@@ -63,12 +63,12 @@ def test_the_loss_by_hand():
 def phase_in_task_2(tiny, host_of, knobs, model=SOFTMAX, moved=0.0):
     """Client 0's host after a phase in task 1, then its delta in task 2, where it is sent the model plus `moved`."""
     host = host_of(tiny(model=model, methods={"flwf": knobs}))
-    order = Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(1, 0, 0.1))
-    host.perform(order)
+    order = Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1, 0, 0.1))
+    host.perform(order, {})
     latest = host.clients[0].halves["flwf"].latest
     sent = host.broadcasts["model"]
     host.receive([type(sent)("model", 1, type(sent.value)(sent.value.parameters + moved, *weights_of(sent.value)[1:]))])
-    reply = host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(2, 1, 0.1)))
+    reply = host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(2, 1, 0.1)), {})
     return host, latest, reply.delta(torch.float64).parameters
 
 
@@ -84,7 +84,7 @@ def test_the_past_model_is_the_clients_own_before_aggregation(tiny, host_of, qui
     assert not torch.equal(half.past[0], host.broadcasts["model"].value.parameters)
     assert not torch.equal(half.latest[0], half.past[0])
     kept = half.past[0].clone()
-    host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(3, 1, 0.1)))
+    host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(3, 1, 0.1)), {})
     assert torch.equal(half.past[0], kept)
 
 
@@ -134,7 +134,7 @@ def test_in_the_first_step_the_server_teaches_nothing(tiny, host_of, quiet_torch
     for alpha in (0.25, 0.5):
         config = tiny(model=SOFTMAX, training__batch_size=12, methods={"flwf": {"alpha": alpha, "beta": 0.0}})
         host = host_of(config)
-        deltas.append(host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(1, 1, 0.1))).delta(torch.float64))
+        deltas.append(host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1, 1, 0.1)), {}).delta(torch.float64))
     np.testing.assert_allclose(deltas[1].parameters, 2 * deltas[0].parameters, rtol=1e-9, atol=1e-15)
 
 
@@ -149,10 +149,10 @@ def test_the_servers_teacher_has_the_parts_that_stay_at_the_client(tiny, host_of
 
     monkeypatch.setattr(FlatModel, "logits", spy)
     host = host_of(tiny(**{"methods__flwf": {"beta": 0.0}, "model": {"name": "probes:normalised"}, **kept}))
-    host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(1, 0, 0.1)))
+    host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1, 0, 0.1)), {})
     own = host.model.copy()  # as the first training left it
     assert not used
-    host.perform(Order("train", (0,), {}, {0: 1.0}, 1, RoundInfo(2, 1, 0.1)))
+    host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(2, 1, 0.1)), {})
     sent = host.broadcasts["model"].value
     head = slice(-20, None)  # 4 x 4 weights and 4 biases
     parameters = torch.cat([sent.parameters[:-20], own.parameters[head]]) if "methods__fedper" in kept else None

@@ -14,7 +14,7 @@ from raysim.algorithms.parts.synthesis import ImageDecoder
 from raysim.api import Broadcast, Delta, Weights
 from raysim.cli import main
 from raysim.engine.compatibility import check_methods
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
@@ -172,7 +172,7 @@ def test_a_local_training_is_gradient_descent_on_the_loss(config, host_of, quiet
         ]
     )
     message, window = (((0, 1), 4), 1) if later else (((), 2), 0)
-    reply = host.perform(Order("train", (0,), {"lander": message}, {0: 1.0}, 1, RoundInfo(1 + 2 * later, window, lr)))
+    reply = host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1 + 2 * later, window, lr)), {"lander": message})
 
     federation = build_federation(made)
     rows = federation.streams[0].rows[window]

@@ -13,7 +13,7 @@ from raysim.algorithms.special import Special
 from raysim.api.messages import Delta
 from raysim.api.server import Server
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.availability import plan_availability
@@ -214,13 +214,13 @@ class Forgetful(LocalRunner):
         super().__init__(config, federation)
         self.config = config
 
-    def begin(self, order, broadcasts):
+    def begin(self, order, message, broadcasts):
         reply, known = Reply(order.cohort_size), self.host
         for number in reversed(order.clients):
             host = ClientHost(self.config, known.federation, (number,), torch.device("cpu"))
             host.clients[number].phases = known.clients[number].phases
             known.clients[number].phases += 1
-            reply.merge(host.perform(dataclasses.replace(order, clients=(number,)), broadcasts))
+            reply.merge(host.perform(dataclasses.replace(order, clients=(number,)), message, broadcasts))
         return reply
 
 

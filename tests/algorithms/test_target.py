@@ -12,7 +12,7 @@ from raysim.algorithms import target
 from raysim.algorithms.target import Synthesis, Target
 from raysim.api import Broadcast
 from raysim.cli import main
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
@@ -111,7 +111,7 @@ def test_a_local_training_is_gradient_descent_on_both_losses(config, host_of, qu
     old = sent.parameters + torch.linspace(-1, 1, 260, dtype=torch.float64)
     images = torch.arange(5 * 64).mul(37).remainder(256).to(torch.uint8).view(5, 1, 8, 8)
     host.receive([Broadcast("target", 1, (old, sent.buffers, images))])
-    reply = host.perform(Order("train", (0,), {"target": (0, 1)}, {0: 1.0}, 1, RoundInfo(3, 1, lr)))
+    reply = host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(3, 1, lr)), {"target": (0, 1)})
 
     federation = build_federation(made)
     rows = federation.streams[0].rows[1]
@@ -142,7 +142,7 @@ def test_images_pass_the_model_in_training_mode(config, host_of, quiet_torch):
     sent = host.broadcasts["model"].value
     images = torch.arange(4 * 64).remainder(256).to(torch.uint8).view(4, 1, 8, 8)
     host.receive([Broadcast("target", 1, (sent.parameters, sent.buffers, images))])
-    reply = host.perform(Order("train", (0,), {"target": (0, 1)}, {0: 1.0}, 1, RoundInfo(3, 1, 0.1)))
+    reply = host.perform(Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(3, 1, 0.1)), {"target": (0, 1)})
     assert reply.integers[1].item() - sent.integers.item() == 2 * reply.steps > 0
 
 

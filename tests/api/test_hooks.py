@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raysim.engine.compatibility import check_methods
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.system.errors import ConfigError
 
 SOFTMAX = {"name": "probes:softmax"}
@@ -176,7 +176,7 @@ def test_gradients_are_chained_in_the_listed_order(tiny, host_of, quiet_torch, l
 @pytest.mark.parametrize(("names", "sent"), [(("Zero", "Triple"), 4.0), (("Triple", "Zero"), 1.0)])
 def test_what_is_sent_is_chained_in_the_listed_order(tiny, host_of, quiet_torch, log, names, sent):
     host = host_of(tiny(model=SOFTMAX, methods=methods(*names)))
-    reply = host.perform(Order("train", (0, 1), {}, {0: 0.5, 1: 0.5}, 2, RoundInfo(1, 0, 0.5)))
+    reply = host.perform(Order(Train(), (0, 1), {0: 0.5, 1: 0.5}, 2, RoundInfo(1, 0, 0.5)), {})
     assert reply.delta(torch.float64).parameters.tolist() == [sent] * 28
     assert [entry[0] for entry in log if entry[1] == "finish"] == [*names] * 2
 

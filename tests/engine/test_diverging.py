@@ -12,7 +12,9 @@ from torch import nn
 
 import raysim
 from raysim.api import ClientHalf, Delta, Method, ServerHalf, Term
-from raysim.engine.orders import Order, Reply
+from raysim.engine.collection import Collection
+from raysim.engine.orders import Call, Order, RoundInfo, Train
+from raysim.engine.work import Work
 from raysim.system.errors import Diverged
 
 LAST = 4  # rounds of two tasks
@@ -106,18 +108,18 @@ def test_what_is_kept_by_client_is_checked(tiny, simulate):
 
 
 def test_integers_by_client_are_finite():
-    reply = Reply(1)
+    collected = Collection(1)
     for name, value in (("count", torch.tensor([2**40])), ("seen", torch.tensor([True, False]))):
-        reply.take_term(0, name, Term(value), "by_client", 1.0, "nowhere")
-    assert set(reply.by_client) == {"count", "seen"}
+        collected.take_term(0, name, Term(value), "by_client", 1.0, "nowhere")
+    assert set(collected.reply.by_client) == {"count", "seen"}
 
 
 def test_all_methods_are_named(tiny, host_of, quiet_torch):
     """A training order is all methods' own, an op one method's."""
     host = host_of(tiny(methods={"er": {}, "fedprox": {}}))
-    assert host._where(host.clients[2], _order("train")) == "client 2 diverged in round 7 (er, fedprox)"
-    assert host._where(host.clients[2], _order("scaffold.op")) == "client 2 diverged in round 7 (scaffold.op)"
+    assert _work(Train()).where(host.clients[2]) == "client 2 diverged in round 7 (er, fedprox)"
+    assert _work(Call("scaffold", "op")).where(host.clients[2]) == "client 2 diverged in round 7 (scaffold.op)"
 
 
-def _order(op):
-    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.engine.orders.RoundInfo(7, 0, 0.1))
+def _work(operation):
+    return Work(Order(operation, (2,), {2: 1.0}, 1, RoundInfo(7, 0, 0.1)), {}, Collection(1))

@@ -11,7 +11,7 @@ import torch
 from raysim.api import ClientHalf, Method, Request, ServerHalf
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Checkpoint, Finished
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
@@ -208,7 +208,7 @@ def test_torch_is_where_it_was_after_an_order(tiny, host_of, quiet_torch):
     host = host_of(tiny(model__dropout=0.3))
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
-    host.perform(Order("train", (0, 1), {}, {0: 0.5, 1: 0.5}, 2, RoundInfo(1, 0, 0.5)))
+    host.perform(Order(Train(), (0, 1), {0: 0.5, 1: 0.5}, 2, RoundInfo(1, 0, 0.5)), {})
     assert torch.equal(torch.random.get_rng_state(), state)
 
 

@@ -10,10 +10,11 @@ import torch
 from raysim.algorithms.quantize import Quantize
 from raysim.algorithms.top_k import keep_largest
 from raysim.api import ClientHalf, Delta, Encoded, Method, Term
+from raysim.engine.collection import ClientUpdate, Collection
 from raysim.engine.compatibility import make_methods
 from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum
 from raysim.engine.exchange import expected_bytes
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.system.errors import Diverged, RunError
 from raysim.system.state import encode
 
@@ -70,11 +71,11 @@ def test_the_weights_of_encoded_ones_are_checked_too():
 
 
 def reply_of(sent):
-    reply = Reply(len(sent), single=len(sent) == 1)
+    collected, zeros = Collection(len(sent), single=len(sent) == 1), [("", Delta(torch.zeros(6), NONE))]
     for number, value in sent.items():
-        reply.take_delta(number, Delta(torch.zeros(6), NONE), NONE, 1 / len(sent), f"client {number}", parameters=value)
-        reply.take_term(number, "m.mean", Term(value), "mean", 1 / len(sent), "")
-    return reply.settle()
+        collected.take_update(ClientUpdate(number, 1 / len(sent), f"client {number}", zeros, NONE, encoded=value))
+        collected.take_term(number, "m.mean", Term(value), "mean", 1 / len(sent), "")
+    return collected.settle()
 
 
 def test_one_clients_reply_is_as_it_was_sent_and_counted_so():
@@ -94,16 +95,17 @@ def test_one_clients_reply_is_as_it_was_sent_and_counted_so():
 
 def test_a_vector_that_its_host_overwrites_is_sent_as_it_was():
     value = torch.arange(6.0)
-    reply = Reply(1)
-    reply.take_term(0, "m.mean", Term(Halves(value[:3], value[3:])), "mean", 1.0, "")
+    collected = Collection(1)
+    collected.take_term(0, "m.mean", Term(Halves(value[:3], value[3:])), "mean", 1.0, "")
     value.zero_()
-    assert reply.of("m", {"mean": "mean"}, torch.float32)["mean"].tolist() == [0.0, 0.5, 1.0, 3.0, 4.0, 5.0]
+    assert collected.reply.of("m", {"mean": "mean"}, torch.float32)["mean"].tolist() == [0.0, 0.5, 1.0, 3.0, 4.0, 5.0]
 
 
 def test_by_client_it_is_decoded():
-    reply = Reply(1)
-    reply.take_term(0, "m.each", Term(keep_largest(torch.tensor([1.0, 3.0]), 1)), "by_client", 1.0, "")
-    assert reply.settle().by_client["m.each"][0].tolist() == [0.0, 3.0]
+    collected = Collection(1)
+    collected.take_term(0, "m.each", Term(keep_largest(torch.tensor([1.0, 3.0]), 1)), "by_client", 1.0, "")
+    reply = collected.settle()
+    assert reply.by_client["m.each"][0].tolist() == [0.0, 3.0]
     assert reply.bytes_up == {0: 8}
 
 
@@ -112,6 +114,14 @@ def test_a_checkpoint_keeps_a_reply_decoded():
     state = reply.state()
     assert encode(state)  # plain data alone
     assert Reply.restored(state).delta(torch.float32).parameters.tolist() == [0.0, 0.0, 0.0, 0.0, 4.0, 5.0]
+
+
+def test_a_checkpoint_of_an_earlier_version_has_more_keys():
+    """Until the reply and what a host collects were two classes, a reply had `unchecked` and `single`, too."""
+    reply = reply_of({0: keep_largest(torch.arange(6.0), 2)})
+    earlier = {**reply.state(), "unchecked": [], "single": True}
+    assert Reply.restored(earlier).delta(torch.float32).parameters.tolist() == [0.0, 0.0, 0.0, 0.0, 4.0, 5.0]
+    assert Reply.restored(earlier).bytes_up == {0: 32}
 
 
 def test_what_is_not_finite_once_decoded_is_refused():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum, OutOfRange, magnitude
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.system.errors import RunError
 
 GRIDS = pytest.mark.parametrize("grid", [DELTAS, WIDE], ids=["deltas", "wide"])

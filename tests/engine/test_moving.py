@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.evaluation.scoring import merge_scores
@@ -74,7 +74,7 @@ class Wandering(LocalRunner):
         self.draws, self.asked, self.moved = random.Random(0), set(), 0
         del self.host
 
-    def begin(self, order, broadcasts):
+    def begin(self, order, message, broadcasts):
         for client in order.clients:
             if (order.round_info.round, client) not in self.asked and self.draws.random() < 0.5:
                 old, new = self.home[client], self.draws.choice(self.hosts)
@@ -86,7 +86,7 @@ class Wandering(LocalRunner):
         for host in self.hosts:
             own = tuple(client for client in order.clients if self.home[client] is host)
             if own:
-                reply.merge(host.perform(order_of(order, own), broadcasts))
+                reply.merge(host.perform(order_of(order, own), message, broadcasts))
         return reply
 
     def evaluate(self, parts, broadcasts):

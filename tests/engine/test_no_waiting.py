@@ -24,8 +24,9 @@ from raysim.algorithms.parts.gradient_table import Components
 from raysim.algorithms.re_fed import ReFed
 from raysim.api import Delta, Term, client
 from raysim.engine import hosted_client, local_training
+from raysim.engine.collection import ClientUpdate, Collection
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Reply, RoundInfo
+from raysim.engine.orders import RoundInfo
 from raysim.system.errors import Diverged
 
 IMAGES = {"dataset": {"name": "synthetic", "classes": 4, "shape": [1, 28, 28], "train": 48, "test": 20}}
@@ -188,21 +189,23 @@ def test_no_client_of_an_order_waits_until_its_sums_are_done(
 def test_what_clients_send_is_read_once_when_all_is_there() -> None:
     """Tensors without values take part in everything until then; with values, it is one transfer and no more checks."""
     for device in ("meta", "cpu"):
-        reply = Reply(2)
+        collected = Collection(2)
+        reply = collected.reply
         for number in (1, 0):
             ones = torch.ones(3, device=device)
-            update = Delta(ones, torch.ones(0, device=device))
-            reply.take_delta(number, update, torch.tensor([number], device=device), 0.5, f"client {number}")
-            reply.take_term(number, "m.mean", Term(2 * ones), "mean", 0.5, "")
-            reply.take_term(number, "m.each", Term(ones * number), "by_client", 0.5, "")
-            reply.take_records(number, {"loss": ones[0], "steps": 3})
+            deltas = [("", Delta(ones, torch.ones(0, device=device)))]
+            integers = torch.tensor([number], device=device)
+            collected.take_update(ClientUpdate(number, 0.5, f"client {number}", deltas, integers))
+            collected.take_term(number, "m.mean", Term(2 * ones), "mean", 0.5, "")
+            collected.take_term(number, "m.each", Term(ones * number), "by_client", 0.5, "")
+            collected.take_records(number, {"loss": ones[0], "steps": 3})
         assert all(total.limbs is not None and total.limbs.device.type == device for total in reply.sums.values())
         if device == "meta":  # it was not read before, as torch says when it is read now
             with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
-                reply.settle()
+                collected.settle()
     seen = Waits()
     with seen.watching():
-        reply.settle()
+        collected.settle()
     assert [name for name in seen.found if name != "cpu"] == ["tolist"]
     assert len(seen.found) == 1 + 2  # and one copy of what each client sent by itself
     assert reply.sums["parameters"].mean().tolist() == [1.0] * 3
@@ -214,14 +217,14 @@ def test_what_clients_send_is_read_once_when_all_is_there() -> None:
 
 
 def test_the_first_client_that_diverges_is_named_though_others_came_after() -> None:
-    reply = Reply(3)
+    collected = Collection(3)
     for number, value in enumerate((1.0, math.nan, math.inf)):
-        update = Delta(torch.tensor([value]), torch.zeros(0))
-        reply.take_delta(number, update, torch.zeros(0, dtype=torch.int64), 0.3, f"client {number} diverged")
+        deltas, integers = [("", Delta(torch.tensor([value]), torch.zeros(0)))], torch.zeros(0, dtype=torch.int64)
+        collected.take_update(ClientUpdate(number, 0.3, f"client {number} diverged", deltas, integers))
     with pytest.raises(
         Diverged, match=r"^client 1 diverged, in the update of its parameters: found nan, allowed: finite"
     ):
-        reply.settle()
+        collected.settle()
 
 
 WAITING: dict[str, Callable[[Any], object]] = {

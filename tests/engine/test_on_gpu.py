@@ -47,8 +47,8 @@ def test_data_and_model_are_on_the_device(config: Callable[..., Config], quiet_t
     made = config({})
     host = LocalRunner(made, build_federation(made)).host
     assert host.model.parameters.is_cuda
-    assert host._samples.x.is_cuda
-    assert host._samples.fetch(torch.arange(3, device="cuda"), 0).is_cuda
+    assert host.clients[0].data.x.is_cuda
+    assert host.clients[0].data.fetch(torch.arange(3, device="cuda"), 0).is_cuda
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")

@@ -10,8 +10,9 @@ from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.messages import Delta
 from raysim.api.server import Server
+from raysim.engine.collection import ClientUpdate, Collection
 from raysim.engine.exact_sum import ExactSum
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system import seeding
@@ -211,10 +212,10 @@ def test_integer_buffers_are_those_of_the_lowest_id_in_any_order():
     delta = Delta(torch.ones(2), torch.zeros(0))
 
     def reply(clients):
-        made = Reply(3)
+        made = Collection(3)
         for k in clients:
-            made.take_delta(k, delta, torch.tensor([10 * k]), 1 / 3, "")
-        return made
+            made.take_update(ClientUpdate(k, 1 / 3, "", [("", delta)], torch.tensor([10 * k])))
+        return made.reply
 
     assert reply([4, 2, 7]).integers[1].tolist() == [20]
     for first, second in (([4, 7], [2]), ([2], [7, 4])):
@@ -288,14 +289,14 @@ def test_a_run_that_diverges_says_where(tiny, simulate):
 
 def test_a_sum_of_one_host_is_that_of_three(tiny, simulate, host_of, quiet_torch):
     """The same order given to one host, and to hosts of one client each, whose replies are merged backwards."""
-    from raysim.engine.orders import Order, RoundInfo
+    from raysim.engine.orders import Order, RoundInfo, Train
 
     config = tiny(model__dropout=0.3, model__batch_norm=True)
     info, shares = RoundInfo(1, 0, 0.1), dict.fromkeys(range(3), 1 / 3)
-    whole = host_of(config).perform(Order("train", (0, 1, 2), {}, shares, 3, info))
+    whole = host_of(config).perform(Order(Train(), (0, 1, 2), shares, 3, info), {})
     merged = Reply(3)
     for k in (2, 0, 1):
-        merged.merge(host_of(config).perform(Order("train", (k,), {}, shares, 3, info)))
+        merged.merge(host_of(config).perform(Order(Train(), (k,), shares, 3, info), {}))
     assert isinstance(whole.sums["parameters"], ExactSum)
     for name in ("parameters", "buffers"):
         assert (whole.sums[name].limbs == merged.sums[name].limbs).all()
@@ -308,9 +309,9 @@ def test_what_clients_record_is_a_mean_that_no_order_changes():
     """fsum is exact: (1e16 + 1 - 1e16) / 3; what is not finite gives NaN and no error, infinities of both signs too."""
     values = {0: 1e16, 1: 1.0, 2: -1e16}
     for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
-        reply = Reply(3)
+        collected = Collection(3)
         for k in order:
-            reply.take_records(k, {"x": values[k], "y": math.inf if k else -math.inf})
-        found = reply.means()
+            collected.take_records(k, {"x": values[k], "y": math.inf if k else -math.inf})
+        found = collected.reply.means()
         assert found["x"] == 1 / 3
         assert math.isnan(found["y"])

@@ -15,7 +15,7 @@ from raysim.config.lookup import table
 from raysim.data.dataset import Declared, stand_in
 from raysim.data.scenario import Task
 from raysim.engine.compatibility import check_fit, check_methods
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.estimate.memory import estimate_memory
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
@@ -98,7 +98,7 @@ def test_samples_reach_the_model_as_they_are(asked, host_of, tmp_path, dtype):
     original = host.model.forward
     host.model.forward = lambda given: (batches.append(given), original(given))[1]
     for number in (1, 2):
-        host.perform(Order("train", (0, 1), {}, {0: 0.5, 1: 0.5}, 2, RoundInfo(number, 0, 0.05)))
+        host.perform(Order(Train(), (0, 1), {0: 0.5, 1: 0.5}, 2, RoundInfo(number, 0, 0.05)), {})
     assert max(map(len, batches)) == 8  # 4 and as many replayed ones
     assert {batch.dtype for batch in batches} == {torch.int64 if dtype == "int64" else torch.float32}
     assert {tuple(row) for batch in batches for row in batch.tolist()} <= shown

@@ -13,9 +13,9 @@ from softmax_oracle import Softmax, batch_order, local_phase
 from raysim.api.client import cut_into_batches
 from raysim.api.server import Server
 from raysim.engine.compatibility import check_fit, check_methods
-from raysim.engine.hook_checks import check_positions
+from raysim.engine.hook_checks import CHECKS
 from raysim.engine.local_training import epochs
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.engine.rates import learning_rate
 from raysim.engine.virtual_time import Clock
 from raysim.federation.availability import Progress
@@ -164,8 +164,8 @@ def test_a_client_without_new_data_changes_nothing(host_of, tiny, quiet_torch):
     )
     host = host_of(config)
     absent = next(t for t in (0, 1) if host.federation.streams[0].size(t) == 0)
-    order = Order("train", (0,), None, {0: 1.0}, 1, RoundInfo(1, absent, 0.1))
-    reply = host.perform(order)
+    order = Order(Train(), (0,), {0: 1.0}, 1, RoundInfo(1, absent, 0.1))
+    reply = host.perform(order, {})
     assert not reply.delta(host.model.dtype).parameters.any()
     assert "loss" not in reply.means()  # 0 would look like a perfect one
     assert np.abs(phase(host, 0, 1 - absent)[0]).max() > 0
@@ -191,10 +191,11 @@ def test_keys_of_a_replaced_loop_are_refused(tiny, more):
 
 
 def test_a_position_comes_once_in_an_epoch():
-    half = OwnSamples.Client("samples", OwnSamples())
+    half, client = OwnSamples.Client("samples", OwnSamples()), SimpleNamespace(stream=range(9))
+    check = CHECKS["client"]["samples"]
     with pytest.raises(WrongResult, match=r"returned a position twice, allowed: positions in the client's stream"):
-        check_positions(half, torch.tensor([0, 3, 0]), 9)
-    assert check_positions(half, torch.tensor([3, 0]), 9).tolist() == [3, 0]
+        check(half, torch.tensor([0, 3, 0]), None, client)
+    assert check(half, torch.tensor([3, 0]), None, client).tolist() == [3, 0]
 
 
 @pytest.mark.parametrize("logits", ["all", "task", "seen"])

@@ -6,7 +6,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from raysim import config as configs
 from raysim.api import ClientHalf, Method
-from raysim.engine.orders import Reply
+from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.memory import estimate_memory
@@ -38,9 +38,9 @@ class Watched(LocalRunner):
         super().__init__(*run)
         self.peaks = []
 
-    def begin(self, order, broadcasts) -> Reply:
+    def begin(self, order, message, broadcasts) -> Reply:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-            reply = super().begin(order, broadcasts)
+            reply = super().begin(order, message, broadcasts)
         now = peak = 0
         events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
         for event in sorted(events, key=lambda event: event.start_ns()):

@@ -17,6 +17,7 @@ import raysim
 from raysim.api import ClientHalf, Method, Request, ServerHalf, Weights
 from raysim.config import ConfigError
 from raysim.engine.host import ClientHost
+from raysim.engine.host_evaluation import HostEvaluation
 from raysim.estimate.memory import estimate_memory
 from raysim.evaluation.scoring import by_protocol, client_accuracies, mean_client_accuracies
 from raysim.federation.federation import build_federation
@@ -162,8 +163,8 @@ def test_a_model_that_has_not_changed_is_not_tested_again(tiny, simulate, monkey
     """One of three clients a round for two rounds: the server's model, then each round the cohort's client, and the
     server's again while some client has never trained.
     """
-    tested, score = [], ClientHost._score
-    monkeypatch.setattr(ClientHost, "_score", lambda host, chunks: tested.append(1) or score(host, chunks))
+    tested, score = [], HostEvaluation._test_weights
+    monkeypatch.setattr(HostEvaluation, "_test_weights", lambda *given: tested.append(1) or score(*given))
     config = tiny(scenario__tasks=1, training__rounds_per_task=2, participation={"count": 1}, **LOCAL)
     federation = build_federation(config)
     run = simulate(config, federation)
@@ -174,8 +175,8 @@ def test_a_model_that_has_not_changed_is_not_tested_again(tiny, simulate, monkey
 
 def test_a_new_task_makes_new_classes_seen_so_that_unchanged_models_are_tested_again(tiny, simulate, monkeypatch):
     """One of three clients in each of four rounds, two tasks. The scores are those that nothing keeps from before."""
-    tested, score = [], ClientHost._score
-    monkeypatch.setattr(ClientHost, "_score", lambda host, chunks: tested.append(1) or score(host, chunks))
+    tested, score = [], HostEvaluation._test_weights
+    monkeypatch.setattr(HostEvaluation, "_test_weights", lambda *given: tested.append(1) or score(*given))
     local = {"model": "local", "every_rounds": 1}
     config = tiny(scenario=CLASSES, training__rounds_per_task=2, participation={"count": 1}, evaluation=local, **SKEWED)
     federation = build_federation(config)
@@ -184,7 +185,7 @@ def test_a_new_task_makes_new_classes_seen_so_that_unchanged_models_are_tested_a
     counted, forgets = len(tested), ClientHost.evaluate_clients
 
     def forget(host, chunks, broadcasts=()):
-        host._scored = {}
+        host._evaluation._scored = {}
         return forgets(host, chunks, broadcasts)
 
     monkeypatch.setattr(ClientHost, "evaluate_clients", forget)

@@ -18,7 +18,7 @@ from tensorboard.plugins.hparams import api_pb2, get_experiment, list_session_gr
 from tensorboard.plugins.hparams.backend_context import Context
 
 import raysim
-from raysim.engine.events import RoundDone
+from raysim.engine.events import RoundDone, line
 from raysim.records.event_file import EventFile
 from raysim.records.run_directory import RunFiles
 from raysim.records.tensorboard import Board
@@ -137,7 +137,7 @@ def written(tiny: Any, tmp_path: Path) -> Any:
             board, totals = Board(tmp_path, tiny(), past), Totals([0] * 9)
             for size in process:
                 done = RoundDone(len(past) + 1, [1], [0] * size, None, 0, 0, 0.5, [0] * size, 1.0, **more)
-                board.add_round(done, totals)
+                board.add_round(done, line(done), totals)
                 past.append(
                     {
                         "round": done.round,
@@ -165,7 +165,8 @@ def test_it_changes_at_once(written: Any) -> None:
 def test_a_round_is_on_the_disk_once_it_is_written(tiny: Any, tmp_path: Path) -> None:
     """TensorBoard beside the run shows it, and a full disk is noticed in the round that it spoils."""
     board = Board(tmp_path, tiny())
-    board.add_round(RoundDone(1, [1], [0], 0.25, 0, 0, 0.5, [0], 1.0), Totals([0] * 9))
+    done = RoundDone(1, [1], [0], 0.25, 0, 0, 0.5, [0], 1.0)
+    board.add_round(done, line(done), Totals([0] * 9))
     assert scalars(tmp_path)["train/loss"] == [(1, 0.25)]
     board.close()
 
@@ -205,7 +206,7 @@ def test_an_interrupt_waits_until_a_round_is_written(
     """What cuts a record short makes all that follows in the file unreadable."""
     written: list[str] = []
 
-    def add_round(self: Board, event: RoundDone, totals: Totals) -> None:
+    def add_round(self: Board, event: RoundDone, recorded: Any, totals: Totals) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         written.append("the rest of the round")
 

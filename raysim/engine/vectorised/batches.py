@@ -10,7 +10,7 @@ from torch import Tensor
 from raysim.api.method import ClientHalf
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.local_training import choose_samples, epochs, order_epoch
+from raysim.engine.local_training import choose_samples, epochs, shuffle_epoch
 from raysim.models.inputs import as_input
 from raysim.system.device import to_device
 
@@ -35,7 +35,7 @@ class Phase:
         batches: list[Tensor] = []
         draws: list[Tensor | None] = []
         for left in epochs(client, lambda: len(batches)):
-            epoch, drawn, sizes = order_epoch(client, positions, left)
+            epoch, drawn, sizes = shuffle_epoch(client, positions, left)
             batches.extend(epoch.split(sizes))
             draws.extend([None] * len(sizes) if drawn is None else drawn.split(sizes))
         client.steps = len(batches)

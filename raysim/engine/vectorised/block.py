@@ -12,19 +12,17 @@ from raysim.api.method import halves_with_hook, overrides
 from raysim.api.step import Step
 from raysim.config.experiment import Training
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.hook_checks import check_batch
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.other_heads import OtherHeads
 from raysim.engine.vectorised.batches import Batches, Phase, fill
 from raysim.engine.vectorised.layers import key_of_step
 from raysim.engine.vectorised.one_client import Hidden, Tensors, make_halves, stack_halves
-from raysim.engine.vectorised.program import Passed, Program, Programs
+from raysim.engine.vectorised.program import FEWEST, Passed, Program, Programs
 from raysim.models.flat import FlatModel, Weights
 from raysim.system.device import to_device
 from raysim.system.seeding import hashed
 from raysim.system.state import map_tensors
 
-FEWEST = 2  # clients of a program: torch computes a single one by other kernels
 IN_PROGRAM = ("task_loss", "penalty", "gradient")
 Batch = tuple[Tensor, Tensor]
 """Inputs x [m, ...] and targets y [m]."""
@@ -45,7 +43,7 @@ class Group:
 
 
 class ClientBlock:
-    """Trains up to `training.vectorise` clients at a time.
+    """The local loop of up to `training.vectorise` clients.
 
     Args:
         model: the host's model.
@@ -144,7 +142,6 @@ class ClientBlock:
                 clients[i].go_on()
                 for half in halves_with_hook(clients[i].halves.values(), "batch"):
                     self._calls(half, "batch", step)
-                    check_batch(half, step)
                 clients[i].pause()
             exact = self._counts_rows(clients[0])
             yield from self._grouped({i: (step.x, step.y) for i, step in steps.items()}, exact)
@@ -230,7 +227,7 @@ def _own(clients: Sequence[HostedClient]) -> dict[str, Any]:
 
 def _keys(clients: Sequence[HostedClient], purpose: str) -> Tensor:
     """Return the keys (int64 [n]) of the clients' random numbers for layers."""
-    keys = [hashed(*client.stream_name, purpose, "vectorised", bits=64) - 2**63 for client in clients]
+    keys = [hashed(*client.random_name, purpose, "vectorised", bits=64) - 2**63 for client in clients]
     return to_device(torch.tensor(keys), clients[0].model.device)
 
 

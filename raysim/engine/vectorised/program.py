@@ -19,6 +19,7 @@ from raysim.engine.vectorised.one_client import Hidden, OneClient, Tensors, with
 from raysim.system.errors import RunError, describe_error
 from raysim.system.state import map_tensors, tensors_in
 
+FEWEST = 2  # clients of a program: torch computes a single one by other kernels
 SEEN_BEFORE = 2  # programs of a kind before a graph pays off
 MOST_GRAPHS = 8  # each has its own tensors
 NO_TENSOR = torch.zeros(0)

@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from raysim.api.method import ClientHalf, Method, overrides
 from raysim.config import Config, load
-from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import IN_STEPS
-from raysim.engine.vectorised.block import FEWEST, ClientBlock
 from raysim.engine.vectorised.layers import Layers
+from raysim.engine.vectorised.program import FEWEST
 from raysim.models.flat import FlatModel
 from raysim.models.inputs import two_samples
 from raysim.models.task_heads import is_task_aware
@@ -75,15 +74,6 @@ def _is_possible(config: Config, methods: Mapping[str, Method], model: FlatModel
     except ConfigError:
         return False
     return not hooks_of_one_client(methods) and _unfit(model, config.training.batch_size) is None
-
-
-def make_block(
-    config: Config, methods: Mapping[str, Method], model: FlatModel, calls: HookCalls, graphs: bool
-) -> ClientBlock | None:
-    """Return what trains a host's clients together, or None if they train one at a time."""
-    if clients_together(config, methods) == 1:
-        return None
-    return ClientBlock(model, config.training, calls, graphs)
 
 
 def check_vectorised(config: Config, model: FlatModel) -> None:
