@@ -33,7 +33,7 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "kept_out"}
-        | {"_received", "_made", "calls", "most_rows", "stream_name"}
+        | {"_received", "_made", "calls", "stream_name"}
     )
 
     def __init__(
