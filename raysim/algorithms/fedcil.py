@@ -34,6 +34,7 @@ from raysim.api import (
     FlatModel,
     LocalAdam,
     Method,
+    Repeats,
     Server,
     ServerHalf,
     Term,
@@ -57,8 +58,12 @@ class FedCil(Method):
     replay: Annotated[float, Ge(0), Le(1), doc("share of the frozen generator's images in the critic's loss")] = 0.5
     consistency_kl: Annotated[float, Ge(0), doc("weight of KL(the received model, the client's) on its images")] = 0.0
     consistency_ce: Annotated[float, Ge(0), doc("weight of the cross-entropy on images of the received G")] = 0.0
-    server_steps: Annotated[int, Ge(0), doc("the server's steps after every round; 0 is AC-GAN with FedAvg")] = 50
-    server_batch: Annotated[int, Ge(2), doc("images of a step of the server, and those drawn from a generator")] = 32
+    server_steps: Annotated[
+        int, Ge(0), Repeats("steps"), doc("the server's steps after every round; 0 is AC-GAN with FedAvg")
+    ] = 50
+    server_batch: Annotated[
+        int, Ge(2), Repeats("samples"), doc("images of a step of the server, and those drawn from a generator")
+    ] = 32
     server_lr: Annotated[float, Gt(0), doc("the server's learning rate, of Adam")] = 1e-4
     server_betas: Annotated[
         tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]], doc("of the server's Adam")
@@ -240,7 +245,7 @@ class FedCil(Method):
             past: Sequence[tuple[Tensor, Tensor]],
         ) -> Delta:
             """Train the mean networks on images of the clients' current and frozen generators."""
-            method, size = self.method, server.rows(self.method.server_batch)
+            method, size = self.method, self.method.server_batch
             mean = Weights(server.parameters + delta.parameters, server.buffers + delta.buffers, server.integers)
             model = FlatModel(server.network_at(mean).train())
             model.head = server.network.head
@@ -259,7 +264,9 @@ class FedCil(Method):
                 method.adversarial,
                 partial(server.rng_scope, self.name),
             )
-            for _ in server.steps(method.server_steps):
+            if method.server_steps:
+                server.record("server_steps", method.server_steps)
+            for _ in range(method.server_steps):
                 loss = acgan.critic_loss(*draw_balanced(drawn, current, server.classes, size))
                 if past and method.replay:
                     replayed = acgan.critic_loss(*draw_balanced(drawn, past, server.classes, size))

@@ -49,6 +49,7 @@ from raysim.api import (
     LocalOptimizer,
     LocalSgd,
     Method,
+    Repeats,
     Server,
     ServerHalf,
     Step,
@@ -80,12 +81,14 @@ class Lander(Method):
     old: Annotated[float, Ge(0), doc("factor of the weight of generated images")] = 0.4
     temperature: Annotated[float, Gt(0), doc("T: what both models' logits are divided by")] = 2.0
     keep_best: Annotated[bool, doc("a task ends with the model sent in its round of least loss, not the last")] = True
-    images: Annotated[int, Ge(2), doc("the most images that clients receive")] = 10000
-    client_batch: Annotated[int | None, Ge(2), doc("generated images in a step; null is training.batch_size")] = None
-    warmup: Annotated[int, Ge(1), doc("the number of the first generated batch that is stored")] = 10
-    calls: Annotated[int, Ge(1), doc("generated batches that are stored after the first one")] = 40
-    batch: Annotated[int, Ge(2), doc("images in a generated batch")] = 256
-    steps: Annotated[int, Ge(1), doc("steps of Adam on each generated batch")] = 40
+    images: Annotated[int, Ge(2), Repeats("calls", "samples"), doc("the most images that clients receive")] = 10000
+    client_batch: Annotated[
+        int | None, Ge(2), Repeats("samples"), doc("generated images in a step; null is training.batch_size")
+    ] = None
+    warmup: Annotated[int, Ge(1), Repeats("calls"), doc("the number of the first generated batch that is stored")] = 10
+    calls: Annotated[int, Ge(1), Repeats("calls"), doc("generated batches that are stored after the first one")] = 40
+    batch: Annotated[int, Ge(2), Repeats("samples"), doc("images in a generated batch")] = 256
+    steps: Annotated[int, Ge(1), Repeats("steps"), doc("steps of Adam on each generated batch")] = 40
     lr_g: Annotated[float, Gt(0), doc("the learning rate of the generator")] = 0.002
     lr_s: Annotated[float, Gt(0), doc("the learning rate of the images' mean and deviation")] = 0.01
     moments: Annotated[Literal["learned", "dataset"], doc("how generated images are normalized to train on")] = (
@@ -94,7 +97,7 @@ class Lander(Method):
     bn: Annotated[float, Ge(0), doc("weight of the distance of BatchNorm's statistics; 0 needs no BatchNorm")] = 1.0
     oh: Annotated[float, Ge(0), doc("weight of the cross-entropy with the labels")] = 0.5
     adv: Annotated[float, Ge(0), doc("weight of the disagreement with the student, 3 batches after `warmup`")] = 1.0
-    student_steps: Annotated[int, Ge(1), doc("steps of the student after each stored batch")] = 50
+    student_steps: Annotated[int, Ge(1), Repeats("steps"), doc("steps of the student after each stored batch")] = 50
     student_temperature: Annotated[float, Gt(0), doc("T of the student's distillation")] = 20.0
     hidden: Annotated[int, Ge(1), doc("the outputs of the noisy layer")] = 256
     width: Annotated[int, Ge(1), doc("the channels of the generator's first grid; half of them at the end")] = 128
@@ -303,7 +306,7 @@ class AnchoredSynthesis:
         self.student = FlatModel(student)
         channels, height, width = server.shape
         decoder = ImageDecoder(method.hidden, channels, *first_grid(height, width, UPSAMPLINGS), method.width)
-        self.noisy = LabelGenerator(embeddings.shape[1], method.hidden, server.rows(method.batch), decoder)
+        self.noisy = LabelGenerator(embeddings.shape[1], method.hidden, method.batch, decoder)
         self.generator = FlatModel(self.noisy.to(server.device, dtype))
         # The paper learns how images are normalized, so that the dataset's statistics need not be known: a mean and a
         # deviation by channel. Stored images are normalized by the dataset's all the same, at clients and for the
@@ -315,25 +318,26 @@ class AnchoredSynthesis:
     def images(self) -> Tensor:
         """Return the images for clients, uint8 [n, channels, h, w]."""
         method, server = self.method, self.server
-        for _ in server.steps(method.warmup - 1):
+        for _ in range(method.warmup - 1):
             self.synthesize(adversarial=False)
-        for call in server.steps(method.calls + 1):
+        for call in range(method.calls + 1):
             # The student's disagreement counts from the third batch after the warm-up on, in the authors' code.
-            images = self.synthesize(adversarial=call > 2)
-            self.made[call, : len(images)] = as_bytes(images)
+            self.made[call] = as_bytes(self.synthesize(adversarial=call > 2))
             self.teach(call + 1)
+        made, taught = method.warmup + method.calls, method.calls + 1
+        server.record("server_steps", made * method.steps + taught * method.student_steps)
         show_batch(server, self.made[-1], self.seen[self.labels])
         return self.made.flatten(0, 1)[first_by_name(method.calls + 1, method.batch, method.images)]
 
     def synthesize(self, adversarial: bool) -> Tensor:
         """Return a batch: of all steps' images, unaugmented, those with the least loss."""
         method, generator, best = self.method, self.generator, Best()
-        labels = labels_in_turn(len(self.seen), self.server.rows(method.batch))
+        labels = labels_in_turn(len(self.seen), method.batch)
         self.labels = labels = to_device(labels, self.server.device)
         vectors = self.vectors.index_select(0, labels)
         self.noisy.redraw()
         of_generator, of_moments = LocalAdam(BETAS, EPS, 0.0, False), LocalAdam(BETAS, EPS, 0.0, False)
-        for _ in self.server.steps(method.steps):
+        for _ in range(method.steps):
             images, leaf = generator(vectors), self.moments.detach().requires_grad_()
             loss = self.loss(images, labels, vectors, leaf.chunk(2), adversarial)
             best.offer(loss, images)
@@ -370,8 +374,8 @@ class AnchoredSynthesis:
         method, student, optimizer = self.method, self.student, LocalSgd(MOMENTUM, False, DECAY)
         student.module.train()
         rows, made = first_by_name(calls, method.batch, method.images), self.made.flatten(0, 1)
-        batches = shuffled_batches(len(rows), self.server.rows(STUDENT_BATCH), torch.randperm)
-        for _ in self.server.steps(method.student_steps):
+        batches = shuffled_batches(len(rows), STUDENT_BATCH, torch.randperm)
+        for _ in range(method.student_steps):
             x = self.shown(to_device(made[rows[next(batches)]], self.server.device) / 255)
             known, target = self.teacher(x)
             learnt, att = student.module(x)

@@ -33,6 +33,7 @@ from raysim.api import (
     FlatModel,
     LocalAdam,
     Method,
+    Repeats,
     Server,
     ServerHalf,
     Step,
@@ -51,9 +52,9 @@ class Mfcl(Method):
 
     w_ft: Annotated[float, Ge(0), doc("weight of the head's cross-entropy on real and generated rows")] = 1.0
     w_kd: Annotated[float, Ge(0), doc("weight of the old head's distance between new and old features")] = 0.1
-    generated: Annotated[int, Ge(1), doc("generated rows in every batch, from task 2 on")] = 128
-    steps: Annotated[int, Ge(1), doc("the generator's steps at the end of a task")] = 100
-    batch_size: Annotated[int, Ge(2), doc("images of a step of the generator")] = 128
+    generated: Annotated[int, Ge(1), Repeats("samples"), doc("generated rows in every batch, from task 2 on")] = 128
+    steps: Annotated[int, Ge(1), Repeats("steps"), doc("the generator's steps at the end of a task")] = 100
+    batch_size: Annotated[int, Ge(2), Repeats("samples"), doc("images of a step of the generator")] = 128
     lr: Annotated[float, Gt(0), doc("the generator's learning rate, of Adam")] = 1e-3
     latent: Annotated[int, Ge(1), doc("the numbers from which the generator makes an image")] = 1000
     width: Annotated[int, Ge(2), doc("the channels of the generator's first layers; the last one has half")] = 128
@@ -108,8 +109,7 @@ class Mfcl(Method):
             generator = client.make(f"{self.name}.generator", build, client.from_server(f"{self.name}.generator"))
             generator.module.eval()
             with client.rng_scope(self.name), torch.no_grad():
-                rows = client.rows(method.generated)
-                noise = torch.randn(rows, method.latent, dtype=model.dtype, device=model.device)
+                noise = torch.randn(method.generated, method.latent, dtype=model.dtype, device=model.device)
                 x = generator(noise)
                 frozen: Weights = client.from_server(self.name)
                 logits = model.logits(x, frozen.parameters, frozen.buffers)
@@ -125,7 +125,7 @@ class Mfcl(Method):
                 return loss_among(step.logits, step.y, self.new)
             assert self.old is not None
             method, model = self.method, step.client.model
-            after = self.first + step.client.rows(method.generated)
+            after = self.first + method.generated
             logits, y = (torch.cat([rows[: self.first], rows[after:]]) for rows in (step.logits, step.y))
             weight, bias = (model.module.get_parameter(name) for name in model.head)
             fixed = self._again(step) if method.second_pass else step.features.detach()
@@ -178,9 +178,8 @@ class Mfcl(Method):
             known, adam = torch.tensor(classes, device=server.device), LocalAdam((0.9, 0.999), 1e-8, 0.0, False)
             generator.module.train()
             with server.rng_scope(self.name):
-                for _ in server.steps(method.steps):
-                    rows = server.rows(method.batch_size)
-                    noise = torch.randn(rows, method.latent, dtype=dtype, device=server.device)
+                for _ in range(method.steps):
+                    noise = torch.randn(method.batch_size, method.latent, dtype=dtype, device=server.device)
                     x = generator(noise)
                     logits, layers = with_batch_statistics(teacher, x)
                     terms = generator_terms(x, logits.index_select(1, known), layers, method.divisor)
@@ -188,6 +187,7 @@ class Mfcl(Method):
                     generator.gradient.zero_()
                     loss.backward()
                     adam.step(generator.parameters, generator.gradient, method.lr)
+            server.record("server_steps", method.steps)
             self._show(server, generator, teacher, known)
             for name, term in zip(("content", "entropy", "statistics", "noise"), terms.tolist(), strict=True):
                 server.record(f"generator_{name}", term)
@@ -198,7 +198,7 @@ class Mfcl(Method):
 
         def _show(self, server: Server, generator: FlatModel, teacher: nn.Module, known: Tensor) -> None:
             """Record a picture of generated images, in the order of the classes that the frozen model gives them."""
-            noise = (server.rows(SHOWN), self.method.latent)
+            noise = (SHOWN, self.method.latent)
             generator.module.eval()
             with server.rng_scope(self.name), torch.no_grad():
                 x = generator(torch.randn(noise, dtype=generator.dtype, device=server.device))

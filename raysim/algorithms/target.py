@@ -44,6 +44,7 @@ from raysim.api import (
     LocalAdam,
     LocalSgd,
     Method,
+    Repeats,
     Server,
     ServerHalf,
     Step,
@@ -64,21 +65,28 @@ class Target(Method):
 
     kd: Annotated[float, Ge(0), doc("weight of the distillation on generated images")] = 25.0
     temperature: Annotated[float, Gt(0), doc("T: what both models' logits are divided by")] = 2.0
-    images: Annotated[int, Ge(2), doc("the most images that clients receive")] = 8000
-    client_batch: Annotated[int | None, Ge(2), doc("generated images in a step; null is training.batch_size")] = None
-    calls: Annotated[int, Ge(1), doc("batches of images that the server generates at a task's end")] = 10
-    batch: Annotated[int, Ge(2), doc("images in a generated batch")] = 256
-    steps: Annotated[int, Ge(1), doc("steps on each batch, of Adam on a copy of the generator and on its inputs z")] = (
-        10
-    )
+    images: Annotated[int, Ge(2), Repeats("calls", "samples"), doc("the most images that clients receive")] = 8000
+    client_batch: Annotated[
+        int | None, Ge(2), Repeats("samples"), doc("generated images in a step; null is training.batch_size")
+    ] = None
+    calls: Annotated[
+        int, Ge(1), Repeats("calls"), doc("batches of images that the server generates at a task's end")
+    ] = 10
+    batch: Annotated[int, Ge(2), Repeats("samples"), doc("images in a generated batch")] = 256
+    steps: Annotated[
+        int,
+        Ge(1),
+        Repeats("steps"),
+        doc("steps on each batch, of Adam on a copy of the generator and on its inputs z"),
+    ] = 10
     lr_g: Annotated[float, Gt(0), doc("the learning rate of the copy; the generator's is steps times it")] = 0.002
     lr_z: Annotated[float, Gt(0), doc("the learning rate of z")] = 0.01
     meta: Annotated[Literal["maml", "reptile"], doc("what the generator learns from its copies")] = "maml"
     bn: Annotated[float, Ge(0), doc("weight of the distance of BatchNorm's statistics; 0 needs no BatchNorm")] = 10.0
     oh: Annotated[float, Ge(0), doc("weight of the cross-entropy with drawn labels")] = 0.5
     adv: Annotated[float, Ge(0), doc("weight of the disagreement with the student, from the batch `warmup` on")] = 1.0
-    warmup: Annotated[int, Ge(1), doc("the batches before the student is trained")] = 20
-    student_steps: Annotated[int, Ge(1), doc("steps of the student after each later batch")] = 400
+    warmup: Annotated[int, Ge(1), Repeats("calls"), doc("the batches before the student is trained")] = 20
+    student_steps: Annotated[int, Ge(1), Repeats("steps"), doc("steps of the student after each later batch")] = 400
     student_temperature: Annotated[float, Gt(0), doc("T of the student's distillation")] = 20.0
     z: Annotated[int, Ge(1), doc("the size of the generator's input")] = 256
     width: Annotated[int, Ge(1), doc("the channels of the generator's first grid; half of them at the end")] = 128
@@ -168,26 +176,24 @@ class Synthesis:
     def images(self) -> Tensor:
         """Return the images for clients, uint8 [n, channels, h, w]."""
         method, server = self.method, self.server
-        plain = min(method.calls, method.warmup)
-        for call in server.steps(plain):
+        # The constants for CIFAR-100 end before there is a student: 10 calls, and a warm-up of 20.
+        for call in range(method.calls):
             self.synthesize(call)
-        # From here on with a student. The constants for CIFAR-100 end before: 10 calls, and a warm-up of 20.
-        for call in server.steps(method.calls - plain):
-            self.synthesize(plain + call)
-            self.teach(plain + call + 1)
+            if call >= method.warmup:
+                self.teach(call + 1)
+        server.record("server_steps", method.calls * method.steps + self.taught * method.student_steps)
         show_batch(server, self.made[-1], self.seen[self.labels])
         return self.made.flatten(0, 1)[first_by_name(method.calls, method.batch, method.images)]
 
     def synthesize(self, call: int) -> None:
         """Store the batch of this call, from 0: of all steps' images, unaugmented, those with the least loss."""
         method, server, fast, best = self.method, self.server, self.fast, Best()
-        rows = server.rows(method.batch)
-        z = torch.randn(rows, method.z).to(server.device, server.parameters.dtype)
-        self.labels = labels = to_device(torch.randint(len(self.seen), (rows,)), server.device)
+        z = torch.randn(method.batch, method.z).to(server.device, server.parameters.dtype)
+        self.labels = labels = to_device(torch.randint(len(self.seen), (method.batch,)), server.device)
         fast.load(self.generator.copy())
         of_copy, of_z = LocalAdam(BETAS, EPS, 0.0, False), LocalAdam(BETAS, EPS, 0.0, False)
         self.generator.gradient.zero_()
-        for _ in server.steps(method.steps):
+        for _ in range(method.steps):
             images = fast(leaf := z.detach().requires_grad_())
             loss = self.loss(images, labels, adversarial=call + 1 >= method.warmup)
             best.offer(loss, images)
@@ -202,7 +208,7 @@ class Synthesis:
         if method.meta == "reptile":
             self.generator.gradient.copy_(REPTILE * (self.generator.parameters - fast.parameters))
         self.meta.step(self.generator.parameters, self.generator.gradient, method.lr_g * method.steps)
-        self.made[call, :rows] = as_bytes(best.images)
+        self.made[call] = as_bytes(best.images)
 
     def loss(self, images: Tensor, labels: Tensor, adversarial: bool) -> Tensor:
         """Return bn L_bn + oh CE(teacher, labels) + adv L_adv, over the classes seen; labels are indices of these."""
@@ -231,9 +237,9 @@ class Synthesis:
         method, student = self.method, self.drawn_student()
         student.module.train()
         rows, made = first_by_name(calls, method.batch, method.images), self.made.flatten(0, 1)
-        batches = shuffled_batches(len(rows), self.server.rows(method.batch), torch.randperm)
+        batches = shuffled_batches(len(rows), method.batch, torch.randperm)
         lr = LEAST_RATE + (RATE - LEAST_RATE) * (1 + cos(pi * self.taught / COSINE)) / 2
-        for _ in self.server.steps(method.student_steps):
+        for _ in range(method.student_steps):
             x = self.shown(to_device(made[rows[next(batches)]], self.server.device) / 255)
             known, learnt = (logits.index_select(1, self.seen) for logits in (self.teacher(x), student(x)))
             loss = method.student_temperature**2 * distillation_loss(known, learnt, method.student_temperature)

@@ -50,6 +50,7 @@ from raysim.api.encoded import Encoded
 from raysim.api.local_optimizer import LocalAdam, LocalOptimizer, LocalSgd
 from raysim.api.messages import Broadcast, Delta, GradientRequests, Reduction, Request, Term, Terms
 from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf
+from raysim.api.repeats import Repeats
 from raysim.api.server import Server
 from raysim.api.setting import Setting
 from raysim.api.step import Step
@@ -78,6 +79,7 @@ __all__ = [
     "Need",
     "Plan",
     "Reduction",
+    "Repeats",
     "Request",
     "RunError",
     "Server",

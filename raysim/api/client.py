@@ -44,7 +44,6 @@ class Client(Stateful):
         self.steps = 0  # the number of gradient steps of this phase; a half's `train` sets it or uses `epoch`
         # Only the simulator uses the following attributes. Methods call `record` and `generator` instead.
         self.trained = 0  # the number of samples in an epoch of this phase
-        self.most_rows: int | None = None  # the most that `rows` returns; set by `raysim check`
         self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
         self.records: dict[str, Tensor | float] = {}  # name -> the value passed to `record` in this phase
         self.networks: dict[str, tuple[Tensor, ...]] = {}  # the vectors of the client's auxiliary networks
@@ -174,10 +173,6 @@ class Client(Stateful):
     def batches(self, samples: int, single: bool = False) -> list[slice]:
         """Divide an epoch into batches; see `cut_into_batches`. If `single`, a last batch of one sample counts, too."""
         return cut_into_batches(samples, self.shared.training.batch_size, self.model.normalises and not single)
-
-    def rows(self, count: int) -> int:
-        """Return `count`, the samples that a method makes for a step. `raysim check` makes fewer to count bytes."""
-        return count if self.most_rows is None else min(count, self.most_rows)
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Record a number of this phase. rounds.jsonl and TensorBoard get its mean over the cohort."""

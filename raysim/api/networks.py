@@ -1,7 +1,7 @@
 """Auxiliary networks, such as a generator or a discriminator, with their weights as flat vectors."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,6 @@ from raysim.system.errors import ConfigError, RunError
 
 Build = Callable[[], nn.Module]
 """Returns a new network. It may draw from torch's generators, which raysim seeds before the call."""
-
-
-class Pacer(Protocol):
-    """What a rehearsal of `raysim check` replaces `Server.steps` and `Server.rows` by."""
-
-    def __call__(self, count: int) -> Iterator[int]:
-        """Yield the first indices of a loop."""
-
-    def rows(self, count: int) -> int:
-        """Return how many of this many samples are made."""
 
 
 class Networks:

@@ -1,6 +1,6 @@
 """The server as a method sees it: the global model, the present clients, and the round's cohort."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
-from raysim.api.networks import Build, Networks, Pacer, load
+from raysim.api.networks import Build, Networks, load
 from raysim.api.pictures import Picture, make_picture
 from raysim.config import Config
 from raysim.config.component_blocks import ChannelStatistics
@@ -26,7 +26,7 @@ class Server(Stateful):
     """The server's state, which server halves read and change."""
 
     transient: ClassVar = frozenset(
-        {"network", "device", "records", "pictures", "local_bytes", "pacer", "_config", "_federation", "_random"}
+        {"network", "device", "records", "pictures", "local_bytes", "_config", "_federation", "_random"}
         | {"augment", "class_names"}
     )
 
@@ -36,7 +36,6 @@ class Server(Stateful):
         self.network = network  # an instance of the model, on the CPU; load weights into it before use
         self.device = choose_device(config.resources.server_gpus)  # the device of the auxiliary networks
         self.networks = Networks(config.seed, self.device)  # those that `make` returns
-        self.pacer: Pacer | None = None  # set by `raysim check`
         self.augment = federation.augment  # the names of `dataset.augment`, the changes of training samples
         self.class_names = federation.dataset.names  # None if the dataset has none
         weights = network.weights()
@@ -172,22 +171,6 @@ class Server(Stateful):
         copy = self.network.weights()
         self.parameters, self.buffers, self.integers = copy.vectors
         self.version += 1
-
-    def steps(self, count: int) -> Iterator[int]:
-        """Yield 0, 1, ... count - 1, the indices of the steps of a server half's loop. Loops may be nested.
-
-        A loop must not contain requests to clients. The record `server_steps` counts the steps of the innermost loops.
-        `raysim check` carries out at most two of each loop, and estimates the seconds of the others.
-        """
-        for index in (self.pacer or range)(count):
-            before = self.records.get("server_steps", 0.0)
-            yield index
-            if self.records.get("server_steps", 0.0) == before:
-                self.records["server_steps"] = before + 1
-
-    def rows(self, count: int) -> int:
-        """Return `count`, the samples that a method makes for a step. `raysim check` makes fewer to count bytes."""
-        return count if self.pacer is None else self.pacer.rows(count)
 
     def sample(self) -> list[int]:
         """Draw this round's participants with the config's sampler.

@@ -33,7 +33,7 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_random", "kept_out"}
-        | {"_received", "_made", "calls", "most_rows", "random_name"}
+        | {"_received", "_made", "calls", "random_name"}
     )
 
     def __init__(

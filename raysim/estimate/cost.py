@@ -1,8 +1,9 @@
 """The cost of a run before it starts: its plan, which is known, times what rehearsals showed."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 
 from raysim.api.client import cut_into_batches
@@ -16,8 +17,10 @@ from raysim.engine.attendance import choosing_methods, plan_rounds, plan_updates
 from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.exchange import Traffic
 from raysim.engine.memory_choice import choose_memory
-from raysim.engine.orders import Train
-from raysim.estimate.rehearsal import FEW, Messages, Round, Sizes, in_small, rehearse, rounds_of, sizes_in
+from raysim.engine.orders import Operation, Train
+from raysim.estimate.brevity import shorten
+from raysim.estimate.lines import Line, Sizes, add_up, fit, sizes_in
+from raysim.estimate.rehearsal import ENOUGH, FEW, Messages, Rehearsal, Round, in_small, rehearse, rounds_of
 from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
@@ -25,6 +28,8 @@ from raysim.system.custom_code import is_custom
 from raysim.system.errors import convert_to_run_error
 
 BATCHES = (2, 3)  # of each task in the two rehearsals, so that messages that grow with the data differ
+PATIENCE = 4.0  # seconds, after which a rehearsal leaves out what it has seen a like of
+MADE = (4, 8)  # the most samples of a server's step, so that messages with what it makes differ
 
 
 @dataclass
@@ -55,6 +60,18 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Exchanged:
+    """One order of all rounds of a kind: what it sends, as lines by method or by the name of a broadcast."""
+
+    operation: Operation
+    down: Mapping[str, Line]
+    broadcasts: Mapping[str, tuple[Line, bool]]
+    """The line, and whether it is another version than the last one."""
+    up: Mapping[str, Line]
+    replaced: int
+
+
+@dataclass(frozen=True)
 class Sized:
     """A message or a broadcast of which only the size is known."""
 
@@ -62,6 +79,7 @@ class Sized:
 
 
 SAMPLES = ("arrived", "remembered", "so_far")
+ONE = Sizes(0, 0, 0)  # for what does not depend on them
 
 
 @dataclass(frozen=True)
@@ -94,45 +112,68 @@ class StepRule:
         batches, steps = self.batches(sizes) * (not self.idle), self.training.local_steps
         return (self.training.local_epochs or 1) * batches if self.by_epochs or steps is None else steps * (batches > 0)
 
+    def gives(self, seen: Round, sizes: Sizes) -> bool:
+        """Return whether a round of a client with these sizes follows the rule."""
+        return (self.trained(sizes), self.steps(sizes)) == (seen.trained, seen.steps)
 
-def find_rule(
-    config: Config, model: FlatModel, seen: Sequence[Round], rehearsed: TrainingConfig
-) -> tuple[StepRule, bool]:
+
+def find_rule(config: Config, model: FlatModel, rehearsals: Sequence[Rehearsal]) -> tuple[StepRule, bool]:
     """Return the simplest rule that gives the steps of the rehearsed rounds, and whether there is one."""
     memory = choose_memory(config, make_methods(config))
     capacity = 0 if memory is None else memory.capacity * (config.scenario.tasks if memory.per_task else 1)
+    trained = [(each.training, of, of.sizes) for each in rehearsals for of in each.rounds if of.sizes is not None]
     for idle, by_epochs, samples in product((False, True), (False, True), SAMPLES):
-        rule = StepRule(rehearsed, model.normalises, capacity, samples, by_epochs, idle)
-        seen_by = [(rule.trained(of.sizes), rule.steps(of.sizes)) for of in seen if of.sizes is not None]
-        if seen_by == [(of.trained, of.steps) for of in seen if of.sizes is not None]:
-            return replace(rule, training=config.training), True
+        rule = StepRule(config.training, model.normalises, capacity, samples, by_epochs, idle)
+        if all(replace(rule, training=training).gives(of, sizes) for training, of, sizes in trained):
+            return rule, True
     return StepRule(config.training, model.normalises, capacity), False
 
 
-def foresee(config: Config, federation: Federation, model: FlatModel) -> Cost:
-    """Return the cost of a run: rehearse its kinds of rounds, then go through its plan.
+def plan_rehearsals(config: Config, federation: Federation, model: FlatModel) -> list[Callable[[], Rehearsal]]:
+    """Return functions that carry out the two rehearsals which show a run's cost. They raise RunError."""
+    rounds, size = rounds_of(config), min(config.training.batch_size, FEW)
+    again = [ENOUGH] * len(rounds[:2])  # shows all kinds of rounds once more, with more data
+
+    def carry_out(batches: int, samples: int, shown: Sequence[int]) -> Rehearsal:
+        with convert_to_run_error("it failed in a rehearsal"):
+            short, brevity = shorten(config, samples)
+            if samples == MADE[1] and brevity.made == shorten(config, MADE[0])[1].made < 1:
+                short, brevity = shorten(config, samples, least=2)  # so that what is made differs after all
+            small = in_small(short, federation, batches, size, shown)
+            return Rehearsal(
+                batches, brevity, small[0].training, rehearse(*small, model, shown, brevity.made, patience=PATIENCE)
+            )
+
+    return [partial(carry_out, *each) for each in zip(BATCHES, MADE, (rounds, again), strict=True)]
+
+
+def foresee(config: Config, federation: Federation, model: FlatModel, rehearsals: Sequence[Rehearsal]) -> Cost:
+    """Return the cost of a run, given its rehearsals: go through its plan.
 
     Raises:
-        RunError: the rehearsal failed.
+        RunError: a custom component of the plan, such as a sampler, failed.
     """
-    rounds, size, seen = rounds_of(config), min(config.training.batch_size, FEW), list[Round]()
-    again = [2] * len(rounds[:2])  # shows all kinds of rounds once more, with more data
+    seen = [done for each in rehearsals for done in each.rounds]
+    rule, is_found = find_rule(config, model, rehearsals)
     with convert_to_run_error("it failed in a rehearsal"):
-        for batches, shown in zip(BATCHES, (rounds, again), strict=True):
-            small = in_small(config, federation, batches, size, shown)
-            seen += rehearse(*small, model, shown, few=FEW).rounds
-        rule, is_found = find_rule(config, model, seen, small[0].training)
         cost = Forecast(config, federation, model, seen, rule).pass_through()
-        cost.unsure_steps |= not is_found
-        return cost
+    cost.unsure_steps |= not is_found
+    return cost
+
+
+def shape_of(order: Messages) -> tuple[object, ...]:
+    """Return all that an order sends but the sizes."""
+    new = tuple((name, is_new) for name, (_, is_new) in order.broadcasts.items())
+    return order.operation, tuple(order.down), new, tuple(order.up), order.replaced
 
 
 class Forecast:
     """A pass through a run's plan: its rounds, cohorts and messages, with a model that never changes.
 
-    A round's kind is whether it is of the first task, and whether it is its task's first. Rounds of a kind are alike in
-    the rehearsals if messages have a constant size. A client that does not take part in every round may be in another
-    state than the rehearsed one. Then bytes are only sure if an operation has the same reply in rounds of all kinds.
+    A round's kind is whether it is of the first task, and whether it is its task's first. The messages of rounds of a
+    kind have a constant size, or one that grows with the client's samples. A client that does not take part in every
+    round may be in another state than the rehearsed one. Then bytes are only sure if an operation has the same reply in
+    rounds of all kinds.
     """
 
     def __init__(
@@ -146,6 +187,7 @@ class Forecast:
         self._server.local_bytes = unsent_bytes(self._methods, model)
         self._traffic = Traffic()
         self._versions: Counter[str] = Counter()  # of broadcasts, by name
+        self._kinds: dict[tuple[bool, ...], Sequence[Exchanged]] = {}  # what rounds of a kind send
         self._trained: Counter[int] = Counter()  # by client: its local trainings
         self._stages: dict[int, int] = {}  # by client: the stage of its last local training
         self._changed: set[int] = set()  # the clients that trained since the last evaluation
@@ -212,8 +254,8 @@ class Forecast:
         self.cost.kinds[self._is_later, self._is_first] += 1
         if ends_row:
             self.cost.ends[self._is_later, server.round == self.cost.rounds] += 1
-            ends = [done for done in self._seen if done.is_last and done.is_later == self._is_later]
-            for each in self._common([done.at_end for done in ends]):
+            ends = self._ends()
+            for each in self._common((self._is_later,), [done.at_end for done in ends]):
                 server.version += each.replaced
                 self._send(server.present, each)
                 self._receive(server.present, each)
@@ -231,37 +273,79 @@ class Forecast:
         """Whether the current round is its task's first."""
         return self._server.progress.began == self._server.round - 1
 
-    def _messages(self) -> Sequence[Messages]:
+    def _ends(self) -> Sequence[Round]:
+        """Return the rehearsed ends of tasks like this one. Where time was short, they may be the first task's."""
+        ends = [done for done in self._seen if done.is_last]
+        alike = [done for done in ends if done.is_later == self._is_later]
+        self.cost.unsure_bytes |= not alike and any(done.at_end for done in ends)
+        return alike or ends
+
+    def _messages(self) -> Sequence[Exchanged]:
         """Return the messages of the current round's kind."""
         kind = [done for done in self._seen if done.is_first == self._is_first and done.is_later == self._is_later]
-        return self._common([done.messages for done in kind])
+        return self._common((self._is_later, self._is_first), [done.messages for done in kind])
 
-    def _common(self, alike: Sequence[Sequence[Messages]]) -> Sequence[Messages]:
-        """Return the messages of rounds that should be alike. If they are not, bytes are unsure."""
-        self.cost.unsure_bytes |= any(messages != alike[0] for messages in alike)
-        return alike[-1]
+    def _common(self, kind: tuple[bool, ...], alike: Sequence[Sequence[Messages]]) -> Sequence[Exchanged]:
+        """Return the messages of rounds of a kind. If not all rounds have them, they are the last one's."""
+        if kind not in self._kinds:
+            if any([shape_of(each) for each in of] != [shape_of(each) for each in alike[0]] for of in alike):
+                self.cost.unsure_bytes, alike = True, alike[-1:]
+            self._kinds[kind] = [self._exchanged([of[turn] for of in alike]) for turn in range(len(alike[-1]))]
+        return self._kinds[kind]
 
-    def _send(self, clients: Sequence[int], seen: Messages) -> None:
+    def _exchanged(self, seen: Sequence[Messages]) -> Exchanged:
+        """Return an order, given what it sent in several rounds."""
+        last = seen[-1]
+        return Exchanged(
+            last.operation,
+            {name: self._line([(each.sizes, each.down[name]) for each in seen]) for name in last.down},
+            {
+                name: (self._line([(each.sizes, each.broadcasts[name][0]) for each in seen]), is_new)
+                for name, (_, is_new) in last.broadcasts.items()
+            },
+            {name: self._line([(each.sizes, each.up[name]) for each in seen]) for name in last.up},
+            last.replaced,
+        )
+
+    def _line(self, seen: Sequence[tuple[Sizes, int]]) -> Line:
+        """Return the line of a message's bytes. They are unsure off it, and where what is made was rounded."""
+        line, is_exact = fit(seen, ("made", "arrived", "so_far", "finished"))
+        self.cost.unsure_bytes |= not is_exact or line.of == "made"
+        return line
+
+    def _send(self, clients: Sequence[int], order: Exchanged) -> None:
         """Count what these clients are sent: the message, and the broadcasts that they do not have yet."""
-        broadcasts = [self._server.model()]
-        for name, (nbytes, is_new) in seen.broadcasts.items():
+        broadcasts, together = [self._server.model()], None
+        for name, (line, is_new) in order.broadcasts.items():
             self._versions[name] += is_new
-            broadcasts.append(Broadcast(name, self._versions[name], Sized(nbytes)))
-        self._traffic.count_sent(clients, {name: Sized(nbytes) for name, nbytes in seen.down.items()}, broadcasts)
+            if line.of and together is None:
+                together = add_up(map(self._sizes, clients))
+            broadcasts.append(Broadcast(name, self._versions[name], Sized(line.at(together or ONE))))
+        constant = {name: Sized(line.at(ONE)) for name, line in order.down.items() if not line.of}
+        self._traffic.count_sent(clients, constant, broadcasts)
+        if len(constant) < len(order.down):
+            for client in clients:
+                sizes = self._sizes(client)
+                own = {name: Sized(line.at(sizes)) for name, line in order.down.items() if line.of}
+                self._traffic.count_sent([client], own, [])
 
-    def _receive(self, clients: Sequence[int], seen: Messages) -> None:
+    def _receive(self, clients: Sequence[int], order: Exchanged) -> None:
         """Count these clients' replies to an order, and their steps."""
         self.cost.orders[len(clients)] += 1
-        for method, nbytes in seen.up.items():
-            self.cost.up[method] += len(clients) * nbytes
-        for client in clients if isinstance(seen.operation, Train) else ():
+        for method, line in order.up.items():
+            same = len(clients) * line.at(ONE)
+            self.cost.up[method] += sum(line.at(self._sizes(client)) for client in clients) if line.of else same
+        for client in clients if isinstance(order.operation, Train) else ():
             self._train(client)
+
+    def _sizes(self, client: int) -> Sizes:
+        """Return a client's sizes in this round."""
+        return sizes_in(self._federation.streams[client], self._server.window(client))
 
     def _train(self, client: int) -> None:
         """Count a client's steps."""
-        server, stream, cost = self._server, self._federation.streams[client], self.cost
-        window = server.window(client)
-        sizes, stage = sizes_in(stream, window), stream.stage(window)
+        server, cost, sizes = self._server, self.cost, self._sizes(client)
+        stage = self._federation.streams[client].stage(server.window(client))
         batches = self._rule.batches(sizes)
         cost.steps += self._rule.steps(sizes)
         cost.unsure_bytes |= not batches and bool(self._methods)  # no client of a rehearsal is without a batch

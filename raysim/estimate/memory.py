@@ -20,7 +20,8 @@ from raysim.engine.compatibility import make_methods
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.optimizer import vectors_of
 from raysim.engine.vectorised.support import clients_together
-from raysim.estimate.halves import Ints, measure_halves
+from raysim.estimate.halves import Ints, measure_halves, rehearse_halves
+from raysim.estimate.rehearsal import Rehearsal
 from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -171,13 +172,16 @@ def shares_compiler(config: Config) -> bool:
     return resources.address is None and not resources.gpus_per_actor and not resources.server_gpus
 
 
-def estimate_memory(config: Config, federation: Federation, model: FlatModel) -> MemoryNeed:
-    """Estimate what a run takes; its model is not changed."""
+def estimate_memory(
+    config: Config, federation: Federation, model: FlatModel, rehearsals: Sequence[Rehearsal] | None = None
+) -> MemoryNeed:
+    """Estimate what a run takes; its model is not changed. None rehearses what methods keep (see `rehearse_halves`)."""
     methods, size = make_methods(config), config.training.batch_size
     vector, kind = model.weights().nbytes, choose_memory(config, methods)
     largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
-    of_halves, tables, (serving_networks, beside) = measure_halves(config, federation, model, batches)
+    seen = rehearse_halves(config, federation, model) if rehearsals is None else rehearsals
+    of_halves, tables, (serving_networks, beside) = measure_halves(seen, batches)
     # a second copy, to notice what custom code changes
     copies = 2 if any(is_custom(method.Client) for method in methods.values()) else 1
     means = sum(bool(method.replies) for method in methods.values())  # which come back as broadcasts
@@ -246,7 +250,8 @@ def _savings(config: Config, federation: Federation, model: FlatModel, batches: 
         for knob, value in method.frugal.items():
             if getattr(method, knob) != value:
                 frugal = {**config.methods, key: {**config.methods[key], knob: value}}
-                less, *_ = measure_halves(config.model_copy(update={"methods": frugal}), federation, model, batches)
+                seen = rehearse_halves(config.model_copy(update={"methods": frugal}), federation, model)
+                less, *_ = measure_halves(seen, batches)
                 savings[f"methods.{name}.{knob}={value}"] = kept - int(less.sum())
     return {setting: nbytes for setting, nbytes in savings.items() if nbytes > 0}
 

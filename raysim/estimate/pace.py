@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,8 +10,9 @@ import torch
 from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.runner import LocalRunner
+from raysim.estimate.brevity import Brevity, shorten
 from raysim.estimate.cost import Cost
-from raysim.estimate.rehearsal import in_small, rehearse, rounds_of
+from raysim.estimate.rehearsal import FEW, Round, in_small, rehearse, rounds_of
 from raysim.evaluation.scoring import Chunk
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
@@ -21,7 +22,8 @@ from raysim.system.seeding import torch_untouched
 ROUNDS = 2  # of each of up to three tasks; in the third memories are there, and whatever is imported late is
 LEAST, MOST = 2, 16  # batches of a round
 TESTED = 100  # samples
-PATIENCE = 5.0  # seconds that training should take, and after which no further task is begun
+PATIENCE = 2.0  # seconds that training should take, and after which no further task is begun
+LONG = 1.0  # seconds of the evaluation of TESTED samples, above which few are evaluated
 BACKWARD = 3  # a step against a forward pass on as many samples
 TRIED = 10_000  # times that the reference work is done
 REFERENCE = 0.077  # seconds that it takes the machine of the following ones, which are fitted to real runs
@@ -69,22 +71,45 @@ class Pace:
 
 
 def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
-    """Measure a rehearsal of the run with full batches: one client with a few of each task, without Ray."""
+    """Measure a rehearsal of the run: one client with a few batches of each task, without Ray.
+
+    If a full batch takes long, batches have fewer samples, and take as much less.
+    """
     largest = max(stream.size(window) for stream in federation.streams for window in range(stream.windows))
     size, clock, rounds = min(config.training.batch_size, largest), _clock(config), [ROUNDS] * len(rounds_of(config))
     with torch_untouched():
         sample = _seconds_per_sample(*in_small(config, federation, LEAST, size, rounds, config.resources), model)
-        batches = min(max(int(PATIENCE / (sum(rounds) * BACKWARD * size * sample)), LEAST), MOST)
-        small = in_small(config, federation, batches, size, rounds, config.resources)
-        seen = rehearse(*small, model, rounds, clock, PATIENCE).rounds
-    seconds = [done.seconds / max(done.steps, 1) for done in seen]
+        affordable = PATIENCE / (sum(rounds) * BACKWARD * sample)
+        rows = min(size, max(int(affordable / LEAST), FEW))
+        batches = min(max(int(affordable / rows), LEAST), MOST)
+
+        def seen_with(batches: int, least: int) -> tuple[Sequence[Round], Brevity]:
+            short, brevity = shorten(config, share=rows / size, least=least)
+            small = in_small(short, federation, batches, rows, rounds, config.resources)
+            return rehearse(*small, model, rounds, clock=clock, patience=PATIENCE), brevity
+
+        seen, brevity = seen_with(batches, 1)
+        more, longer = (seen, brevity) if brevity.work == 1 else seen_with(1, 2)
+    seconds = [done.seconds / max(done.steps, 1) * size / rows for done in seen]
     first, later = seconds[-ROUNDS:]
     beginning = max(first - later, 0.0) if len(seconds) > ROUNDS else 0.0
     slowness = _seconds_of_reference() / REFERENCE
     round_here, round_on_ray, call = (slowness * seconds for seconds in (ROUND, ROUND_ON_RAY, CALL))
-    serving = {(done.is_later, done.is_first): done.serving for done in seen}
-    ending = {(done.is_later, done.is_final): done.ending for done in seen if done.is_last}
+    works = brevity.work, longer.work
+    serving = {(a.is_later, a.is_first): _whole(a.serving, b.serving, *works) for a, b in zip(seen, more, strict=False)}
+    ending = {
+        (a.is_later, a.is_final): _whole(a.ending, b.ending, *works)
+        for a, b in zip(seen, more, strict=False)
+        if a.is_last
+    }
     return Pace(min(first, later), beginning, sample, round_here, round_on_ray, call, serving, ending)
+
+
+def _whole(seconds: float, longer: float, work: float, more: float) -> float:
+    """Return the seconds of all work, on the line through those of two shares of it."""
+    if more <= work:
+        return seconds / work
+    return seconds + max(longer - seconds, 0.0) * (1 - work) / (more - work)
 
 
 def _seconds_of_reference() -> float:
@@ -97,14 +122,19 @@ def _seconds_of_reference() -> float:
 
 
 def _seconds_per_sample(config: Config, federation: Federation, model: FlatModel) -> float:
-    """Return the seconds that the evaluation of a sample takes, the second time."""
+    """Return the seconds that the evaluation of a sample takes: of TESTED samples, or of few where these take long."""
     clock, runner = _clock(config), LocalRunner(config, federation)
     broadcast = Broadcast("model", 0, model.weights())
-    tested = min(len(federation.tasks[0].test), TESTED)
-    runner.evaluate([Chunk(0, 0, tested)], [broadcast])
-    began = clock()
-    runner.evaluate([Chunk(0, 0, tested)], [broadcast])
-    return (clock() - began) / tested
+    few, many = (min(len(federation.tasks[0].test), count) for count in (FEW, TESTED))
+
+    def evaluate(samples: int) -> float:
+        began = clock()
+        runner.evaluate([Chunk(0, 0, samples)], [broadcast])
+        return (clock() - began) / samples
+
+    evaluate(few)  # the first time pays for what happens once
+    each = evaluate(few)
+    return evaluate(many) if each * many < LONG else each
 
 
 def _clock(config: Config) -> Callable[[], float]:

@@ -6,16 +6,19 @@ from the run's plan, which is known before (see cost.py).
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from raysim.api.messages import Broadcast, count_bytes
 from raysim.config import Config
+from raysim.config.experiment import Training
 from raysim.config.schema import Resources
 from raysim.config.timing import Clients, SynchronousSchedule
 from raysim.engine.exchange import WAITING
@@ -24,14 +27,18 @@ from raysim.engine.profile import Profile
 from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
-from raysim.estimate.server_loops import ServerLoops
+from raysim.estimate.brevity import Brevity
+from raysim.estimate.lines import Sizes, sizes_in
+from raysim.estimate.saved_tensors import SavedTensors
 from raysim.federation.availability import Attendance, Availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.models.flat import FlatModel
+from raysim.system.custom_code import is_custom
 from raysim.system.seeding import torch_untouched
 
-ROUNDS = (3, 3, 2)  # by task; so that messages of every k-th round show as a difference between rounds of a kind
+ROUNDS = (2, 3, 2)  # by task; so that messages of every k-th round show as a difference between rounds of a kind
+ENOUGH = 2  # rounds of a later task: its first one, and one like the others
 FEW = 2  # samples of a batch, where nothing is timed
 TRAINED = 4  # of a trained network: itself, its gradient, two moments
 RATE = 1e-9  # learning rate, with which nothing diverges on a few samples
@@ -42,6 +49,8 @@ class Messages:
     """What one order sends, in bytes."""
 
     operation: Operation
+    sizes: Sizes
+    """Those of the client."""
     down: Mapping[str, int]
     """The message, by method."""
     broadcasts: Mapping[str, tuple[int, bool]]
@@ -53,20 +62,17 @@ class Messages:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How many samples a client has in a window of its stream."""
+class Held:
+    """The most bytes of a rehearsal so far."""
 
-    arrived: int
-    """Those in the window."""
-    finished: int
-    """Those of the stages before."""
-    so_far: int
-    """Those up to the end of the window."""
-
-
-def sizes_in(stream: Stream, window: int) -> Sizes:
-    """Return a client's sizes in a window of its stream."""
-    return Sizes(stream.size(window), len(stream.span(0, stream.stage(window))), stream.end(window))
+    kept: int
+    """What the client-side parts of the methods kept from one order to the next."""
+    table: int
+    """The largest matrix [n, P], if that is more."""
+    serving: int
+    """The server's auxiliary networks, with gradients and two moments, and what a training step keeps."""
+    beside: int
+    """Such networks at a host: an initial one, and one with its gradient and two moments."""
 
 
 @dataclass
@@ -97,23 +103,18 @@ class Round:
     """The seconds of the server halves' hooks, without those of `end_task`."""
     ending: float = 0.0
     """The seconds of `end_task` at the server."""
+    held: Held | None = None
 
 
 @dataclass(frozen=True)
 class Rehearsal:
     """What a rehearsal showed."""
 
+    batches: int
+    """Of a round."""
+    brevity: Brevity
+    training: Training
     rounds: Sequence[Round]
-    kept: int
-    """The most bytes that the client-side parts of the methods kept from one order to the next."""
-    table: int
-    """The bytes of the largest matrix [n, P], if that is more."""
-    serving: int
-    """The bytes of the server's auxiliary networks, with gradients and two moments, and of a training step."""
-    beside: int
-    """The bytes of such networks at a host: an initial one, and one with its gradient and two moments."""
-    asked: int
-    """The most rows that a server half asked for in a step; see `Server.rows`. 0 if none did."""
 
 
 def rehearse(
@@ -121,41 +122,40 @@ def rehearse(
     federation: Federation,
     model: FlatModel,
     rounds: Sequence[int],
+    made: float = 1.0,
     clock: Callable[[], float] = time.process_time,
     patience: float = float("inf"),
-    few: int | None = None,
-) -> Rehearsal:
-    """Train a small run and return what it showed. Torch's global state and the model stay as they are.
+) -> list[Round]:
+    """Train a small run and return its rounds. Torch's global state and the model stay as they are.
 
     Args:
         config: the config of `in_small`.
         federation: its federation.
         model: the run's model.
         rounds: the number of rounds of each task.
+        made: the share of what methods make at the server; see `Brevity`.
         clock: what rounds are timed with.
-        patience: the seconds after which no further task begins.
-        few: the most rows that methods make for a step; see `Client.rows`. None leaves them as they are, to be timed.
+        patience: the seconds after which a later task has two rounds, and no further task begins.
     """
     done: list[Round] = []
     with torch_untouched():
-        runner = Watcher(config, federation)
+        runner, saved = Watcher(config, federation, made), SavedTensors()
         simulation = Simulation(config, federation, runner, model=copy.deepcopy(model))
-        simulation.server.pacer = loops = ServerLoops(clock, few)
-        for client in runner.host.clients.values():
-            client.most_rows = few
-        simulation.exchange.calls.profile = Profile(True, simulation.server.device, clock)
-        began = time.perf_counter()
-        with TableWatch(model) as watch:
-            for count in rounds:
-                if time.perf_counter() - began > patience:
+        is_own = any(is_custom(type(half)) for half in simulation.exchange.halves.values())  # may use torch.func
+        simulation.exchange.calls.profile = Watch(simulation.server.device, clock, None if is_own else saved)
+        began = time.process_time()
+        with TableWatch(model) as tables:
+            for turn in (turn for count in rounds for turn in range(count)):
+                if done and done[-1].is_later and turn in (0, ENOUGH) and time.process_time() - began > patience:
                     break
-                done += [_carry_out(simulation, runner, loops, clock) for _ in range(count)]
-    serving = TRAINED * count_bytes(simulation.server.networks.state()) + loops.peak
-    table = watch.largest if watch.largest > runner.kept else 0
-    return Rehearsal(done, runner.kept, table, serving, (1 + TRAINED) * runner.beside, loops.asked)
+                done.append(_carry_out(simulation, runner, clock))
+                table = tables.largest if tables.largest > runner.kept else 0
+                serving = TRAINED * count_bytes(simulation.server.networks.state()) + saved.peak
+                done[-1].held = Held(runner.kept, table, serving, (1 + TRAINED) * runner.beside)
+    return done
 
 
-def _carry_out(simulation: Simulation, runner: "Watcher", loops: ServerLoops, clock: Callable[[], float]) -> Round:
+def _carry_out(simulation: Simulation, runner: "Watcher", clock: Callable[[], float]) -> Round:
     """Carry out the next round, which is not evaluated, and return what was seen of it."""
     server, profile, began = simulation.server, simulation.exchange.calls.profile, clock()
     server.begin_round()
@@ -164,15 +164,13 @@ def _carry_out(simulation: Simulation, runner: "Watcher", loops: ServerLoops, cl
     seen.is_final = server.round == simulation.federation.availability.rounds
     runner.round, runner.messages = seen, seen.messages
     simulation.schedule.update()
-    hooks = _of_server(profile)
-    seen.serving = hooks + loops.take()
+    seen.serving = _of_server(profile)
     runner.messages, runner.sent = seen.at_end, server.version
     if ends:
         simulation.exchange.drive_plans("end_task", server.present)
     seen.replaced = server.version - runner.sent
-    at_end = _of_server(profile)
-    seen.ending = at_end + loops.take()
-    seen.seconds = clock() - began - hooks - at_end
+    seen.ending = _of_server(profile)
+    seen.seconds = clock() - began - seen.serving - seen.ending
     return seen
 
 
@@ -181,11 +179,27 @@ def _of_server(profile: Profile) -> float:
     return sum(seconds for part, seconds in profile.take().items() if part != WAITING)
 
 
+class Watch(Profile):
+    """Times the server halves' hooks, and counts what autograd keeps in them unless `saved` is None."""
+
+    def __init__(self, device: torch.device, clock: Callable[[], float], saved: SavedTensors | None) -> None:
+        super().__init__(True, device, clock)
+        self._saved = saved
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Return a context. Time in the context counts for this part."""
+        kept = nullcontext() if self._saved is None or name == WAITING else self._saved.noted()
+        with super().part(name), kept:
+            yield
+
+
 class Watcher(LocalRunner):
     """A runner that notes what each order sends, and what the client keeps after it."""
 
-    def __init__(self, config: Config, federation: Federation) -> None:
+    def __init__(self, config: Config, federation: Federation, made: float) -> None:
         super().__init__(config, federation)
+        self._made = made
         self.round = Round(False, False, False)
         self.messages = self.round.messages
         self.kept = 0
@@ -200,8 +214,9 @@ class Watcher(LocalRunner):
         self.kept = max(self.kept, count_bytes([states, client.networks]))
         beside = client.shared.networks.values()
         self.beside = sum(tensor.nbytes for module in beside for tensor in module.state_dict().values())
+        sizes = sizes_in(client.stream, client.window, self._made)
         if isinstance(order.operation, Train):
-            self.round.sizes = sizes_in(client.stream, client.window)
+            self.round.sizes = sizes
             self.round.trained, self.round.steps = client.trained, client.steps
         version = next(each.version for each in broadcasts if each.name == "model")
         replaced = version - self.sent if self.messages is self.round.at_end else 0
@@ -210,6 +225,7 @@ class Watcher(LocalRunner):
         self.messages.append(
             Messages(
                 order.operation,
+                sizes,
                 {method: count_bytes(part) for method, part in order.operation.messages(message).items()},
                 {name: (count_bytes(b.value), self._versions.get(name) != b.version) for name, b in others.items()},
                 dict(reply.bytes_by_method),
@@ -238,7 +254,9 @@ class TableWatch(TorchFunctionMode):
 
 def rounds_of(config: Config) -> Sequence[int]:
     """Return the rounds of each portion of a rehearsal's data: of each task, or of each window of unknown tasks."""
-    return ROUNDS if config.scenario.windows is not None else ROUNDS[: config.scenario.tasks]
+    if config.scenario.windows is not None:
+        return ROUNDS
+    return ROUNDS[: config.scenario.tasks] if config.scenario.tasks > 1 else (max(ROUNDS),)
 
 
 def in_small(

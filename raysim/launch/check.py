@@ -13,7 +13,7 @@ from raysim.engine.compatibility import check_fit, check_methods, sends_model
 from raysim.engine.hook_names import describe_unused
 from raysim.engine.vectorised.support import advise, describe_one_at_a_time
 from raysim.estimate import placement
-from raysim.estimate.cost import Cost, foresee
+from raysim.estimate.cost import Cost, foresee, plan_rehearsals
 from raysim.estimate.memory import MemoryNeed, estimate_memory
 from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
@@ -25,6 +25,7 @@ from raysim.launch.amounts import in_hours, in_milliseconds, in_number, in_units
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import Capacity, fit, this_machine
+from raysim.system.children import at_once
 from raysim.system.errors import ConfigError, RunError, Unreachable
 from raysim.system.seeding import torch_untouched
 
@@ -65,7 +66,6 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
             if making is not None:
                 federation = making.pretended()
             make_callbacks(config, federation.protocols)
-            need = estimate_memory(config, federation, model)
     except MissingData:
         yield "run", run
         yield from _without_data(config, capacity)
@@ -90,10 +90,13 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     if making is not None:
         yield "cache", _cache(making)
     try:
-        cost = foresee(config, federation, model)
+        with torch_untouched():
+            rehearsals = at_once(plan_rehearsals(config, federation, model))
+            need = estimate_memory(config, federation, model, rehearsals)
+        cost = foresee(config, federation, model, rehearsals)
     except RunError:
         yield "rounds", f"{rounds}; a rehearsal with one client and few samples failed: bytes, steps, time are unknown"
-        yield from _places(config, capacity, need, cluster)
+        yield from _places(config, capacity, estimate_memory(config, federation, model), cluster)
         raise
     yield "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates"
     yield from _work(cost, about)

@@ -77,17 +77,6 @@ def test_a_checkpoint_keeps_networks_before_they_are_asked_for(simulation):
     assert again.make("net", linear).parameters.tolist() == [1.0, -2.0, 5.0]
 
 
-def test_steps_of_the_innermost_loop_are_counted(simulation):
-    """2 x (3 + 1) steps: the outer loop has 2 iterations, each with one loop of 3 and one of 1."""
-    server = simulation.server
-    for _ in server.steps(2):
-        assert [*server.steps(3)] == [0, 1, 2]
-        assert [*server.steps(1)] == [0]
-    assert server.records == {"server_steps": 8.0}
-    server.pacer = lambda count: iter(range(min(count, 2)))
-    assert [*server.steps(100)] == [0, 1]
-
-
 def test_a_replaced_model_is_a_new_version(simulation):
     server = simulation.server
     weights = Weights(server.parameters + 1, server.buffers, server.integers)

@@ -15,9 +15,10 @@ from raysim.algorithms.scaffold import Scaffold
 from raysim.api import ClientHalf, Delta, MemoryUse, Method, Term
 from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
-from raysim.estimate.cost import foresee
+from raysim.estimate.cost import foresee, plan_rehearsals
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
+from raysim.system.children import in_turn
 from raysim.system.errors import ConfigError, RunError
 
 FEDBUFF = {
@@ -172,13 +173,13 @@ def test_figures_by_hand(tiny):
 
 @pytest.mark.parametrize("rounds", [2, 50])
 def test_a_rehearsal_is_as_long_for_a_long_run(tiny, monkeypatch, rounds):
-    """With one client, a rehearsal of 3 rounds of each of 2 tasks, and one of 2 of each: 10 local trainings."""
+    """With one client, a rehearsal of 2 and 3 rounds of the 2 tasks, and one of 2 of each: 9 local trainings."""
     finished = []
     finish = Scaffold.Client.finish
     monkeypatch.setattr(Scaffold.Client, "finish", lambda *given: finished.append(0) or finish(*given))
     cost = cost_of(tiny(methods={"scaffold": {}}, training__rounds_per_task=rounds))
     assert cost.updates == 2 * rounds * 3
-    assert len(finished) == 10
+    assert len(finished) == 9
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
@@ -195,7 +196,7 @@ def test_a_rehearsal_moves_nothing(tiny):
     federation = build_federation(config)
     model = check_model(config, federation.shape, federation.classes)
     weights, generator = model.weights(), torch.get_rng_state()
-    foresee(config, federation, model)
+    foresee(config, federation, model, in_turn(plan_rehearsals(config, federation, model)))
     assert torch.equal(torch.get_rng_state(), generator)
     assert all(map(torch.equal, vars(model.weights()).values(), list(vars(weights).values())[:3]))
 

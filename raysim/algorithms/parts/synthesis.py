@@ -199,7 +199,7 @@ def synthetic_batches(client: Client, purpose: str, images: Tensor, size: int | 
     for BatchNorm.
     """
     draws = client.generator(purpose)
-    size = max(2, client.rows(size or client.shared.training.batch_size))
+    size = max(2, size or client.shared.training.batch_size)
     for part in shuffled_batches(len(images), size, lambda n: torch.from_numpy(draws.permutation(n))):
         drawn = torch.from_numpy(client.data.draw(draws, len(part))) if client.data.augment else None
         x = client.data.shown(images[to_device(part, images.device)], to_device(drawn, images.device))

@@ -1,0 +1,85 @@
+"""Functions that are carried out at the same time, each in a process of its own."""
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+import psutil
+import torch
+
+from raysim.system.capacity import CAN_FORK
+from raysim.system.errors import ConfigError, RunError
+
+Value = TypeVar("Value")
+
+
+def in_turn(functions: Sequence[Callable[[], Value]]) -> list[Value]:
+    """Return the results of these functions, carried out in this process."""
+    return [function() for function in functions]
+
+
+def at_once(functions: Sequence[Callable[[], Value]]) -> list[Value]:
+    """Return the results of these functions, carried out at the same time in forked processes.
+
+    A process with a second thread is not forked, and so carries them out itself: a lock that the thread holds would
+    stay locked in the child.
+
+    Raises:
+        RunError: of one of the functions, or its process was killed.
+        ConfigError: of one of the functions.
+    """
+    if not CAN_FORK or psutil.Process().num_threads() > 1:
+        return in_turn(functions)
+    sys.stdout.flush()  # or each child would write what is pending once more
+    children = [_start(function) for function in functions]
+    outcomes = [_receive(*child) for child in children]
+    for outcome in outcomes:
+        if isinstance(outcome, RunError | ConfigError):
+            raise outcome
+    return outcomes
+
+
+def _start(function: Callable[[], object]) -> tuple[int, int]:
+    """Fork a process that carries out the function. Return its id, and the file from which to read its result."""
+    result, into = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(result)
+        _carry_out(function, into)
+    os.close(into)
+    return child, result
+
+
+def _carry_out(function: Callable[[], object], into: int) -> NoReturn:
+    """Write the function's result, or its error, and end this process."""
+    status = 1
+    try:
+        torch.set_num_threads(1)
+        try:
+            result = function()
+        except (RunError, ConfigError) as error:
+            result = error
+        with os.fdopen(into, "wb") as file:
+            pickle.dump(result, file)
+        status = 0
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        os._exit(status)  # what the parent does at its end is not the child's to do
+
+
+def _receive(child: int, result: int) -> object:
+    """Return a child's result or error once it has ended."""
+    with os.fdopen(result, "rb") as file:
+        text = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:
+        killed = signal.Signals(-code).name
+        return RunError(f"a process of its own was killed by {killed}" + "; memory was lacking" * (killed == "SIGKILL"))
+    if code:
+        return RunError("a process of its own ended without a result; its traceback is above")
+    return pickle.loads(text)
