@@ -1,9 +1,8 @@
 """A client as a method sees it: its data, its memory, the current model, and its random generators."""
 
-import copy
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ from torch import Tensor, nn
 
 from raysim.api.local_optimizer import LocalOptimizer
 from raysim.api.messages import Delta
-from raysim.api.networks import Build, flatten, initial, load
+from raysim.api.networks import Build
+from raysim.api.participant import Participant
 from raysim.api.shared import Shared
 from raysim.data.pixels import Source
 from raysim.federation.stream import Stream
@@ -22,66 +22,36 @@ from raysim.models.flat import FlatModel, Weights
 from raysim.models.inputs import as_input
 from raysim.system import seeding
 from raysim.system.device import to_device
-from raysim.system.state import Stateful
 
 
-class Client(Stateful):
+class Client(Participant):
     """One client during its local training (a phase) or an exchange."""
 
     def __init__(self, number: int, stream: Stream, data: Source, memory: Memory | None, shared: Shared) -> None:
+        super().__init__(seeding.RandomGenerators(shared.seed, number, 0, 0), shared.classes)
         self.id = number
         self.stream = stream  # the client's data in order of arrival; a sample's position (int64) is its index
         self.data = data  # the source of the stream's samples: the training split, or a user-defined stream
         self.memory = memory  # the client's replay memory; None if no method needs one
+        self.model = shared.model  # the process's model instance; in a phase, it holds this client's parameters
         self.shared = shared  # state shared with the other clients of the process
         self.window = -1  # the index of the current window: the samples to train on now
         self.arrived = torch.zeros(0, dtype=torch.int64)  # [n]: the positions in the current window
         self.finished = self.arrived  # [n]: for `begin_task`: positions in the stages that ended since its last call
+        self.kept_out: Tensor | None = None  # a mask (bool [classes]) of the classes that training excludes
+        self.received = torch.zeros(0)  # [P]: the server's parameters, after the changes by `receive` hooks; read only
+        self.local_epochs = shared.training.local_epochs or 1  # the passes over the data; 1 with training.local_steps
+        self.deterministic = shared.deterministic  # whether the same computation gives the same bits
         self.phases = 0  # the number of phases so far, including the current one
         self.round = 0  # the server's round, from 1
         self.lr = 0.0  # the learning rate of this phase
         self.share = 0.0  # the client's weight in the cohort; the cohort's weights sum to 1
-        self.steps = 0  # the number of gradient steps of this phase; a half's `train` sets it or uses `epoch`
-        # Only the simulator uses the following attributes. Methods call `record` and `generator` instead.
-        self.trained = 0  # the number of samples in an epoch of this phase
-        self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
-        self.records: dict[str, Tensor | float] = {}  # name -> the value passed to `record` in this phase
-        self.networks: dict[str, tuple[Tensor, ...]] = {}  # the vectors of the client's auxiliary networks
-        self.kept_out: Tensor | None = None  # a mask (bool [classes]) of the classes that training excludes
-        self._made: dict[str, FlatModel] = {}  # the networks of this phase or exchange
-        self._random = seeding.RandomGenerators(shared.seed, number, 0, 0)
-        self._received: Tensor | None = None
-
-    @property
-    def model(self) -> FlatModel:
-        """The process's model instance. During this client's phase, it holds the client's parameters."""
-        return self.shared.model
-
-    @property
-    def classes(self) -> int:
-        """The number of the model's outputs."""
-        return self.shared.classes
+        self.steps = 0  # the number of gradient steps of this phase; `train` sets it or uses `epoch`
 
     @property
     def task(self) -> int:
         """The current task, from 0. If clients do not know it: the one with the most samples in the window."""
         return self.stream.task_of_window(self.window)
-
-    @property
-    def local_epochs(self) -> int:
-        """The number of passes over the client's data in a phase; 1 if only training.local_steps is given."""
-        return self.shared.training.local_epochs or 1
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether the same computation gives the same bits: the config's `resources.deterministic`."""
-        return self.shared.deterministic
-
-    @property
-    def received(self) -> Tensor:
-        """The server's parameters [P] at the start of training, after the changes by `receive` hooks. Read only."""
-        parameters: Tensor = self.from_server("model").parameters
-        return parameters if self._received is None else self._received
 
     def from_server(self, name: str) -> Any:
         """Return the value of the broadcast of this name. Read only.
@@ -129,32 +99,19 @@ class Client(Stateful):
         return self.data.labels(self.data.held(rows)).cpu()
 
     def network_at(self, weights: Weights | None = None) -> nn.Module:
-        """Return a separate copy of the network with these weights, in evaluation mode.
-
-        None copies the current weights. You may move, convert and train the copy; `model.module` must stay as it is.
-        """
+        """Return a separate copy of the network with these weights or the current ones; see `Participant`."""
         return self.model.network_at(weights or self.model.copy())
 
-    def make(self, name: str, build: Build, weights: Weights | None = None) -> FlatModel:
+    @abstractmethod
+    def auxiliary_network(self, name: str, build: Build, weights: Weights | None = None) -> FlatModel:
         """Return the auxiliary network of this name. Later calls in the phase return the same one.
 
         It begins each phase and exchange in training mode, with `weights`. None are the client's own: those that the
-        last phase ended with, or initial weights that are the same at the server and all clients.
+        last phase ended with, or the initial ones.
 
         Raises:
             RunError: `build` does not return a network with trainable parameters of one dtype, or the weights differ.
         """
-        if name not in self._made:
-            built = self.shared.networks
-            if name not in built:
-                built[name] = initial(self.shared.seed, name, build)
-            self._made[name] = network = flatten(name, copy.deepcopy(built[name]), self.model.device)
-            if weights is None:
-                load(name, network, self.networks.get(name, network.vectors))
-                self.networks[name] = network.vectors
-            else:
-                load(name, network, weights)
-        return self._made[name]
 
     def new_optimizer(self) -> LocalOptimizer:
         """Return a new optimizer of the config's kind, for the vectors of an auxiliary network."""
@@ -174,31 +131,9 @@ class Client(Stateful):
         """Divide an epoch into batches; see `cut_into_batches`. If `single`, a last batch of one sample counts, too."""
         return cut_into_batches(samples, self.shared.training.batch_size, self.model.normalises and not single)
 
-    def record(self, name: str, value: Tensor | float) -> None:
-        """Record a number of this phase. rounds.jsonl and TensorBoard get its mean over the cohort."""
-        self.records[name] = value
-
-    def generator(self, purpose: str) -> np.random.Generator:
-        """Return this phase's generator for a purpose. Later calls in the phase return the same object."""
-        return self._random.generator(purpose)
-
     def fixed_generator(self, *name: int | str) -> np.random.Generator:
         """Return a new generator for this name. Unlike `generator`, it draws the same numbers in every phase."""
         return seeding.generator(self.shared.seed, self.id, *name)
-
-    def rng_scope(self, method: str) -> AbstractContextManager[None]:
-        """Make torch draw from the method's random generator. Use this for every forward pass except the step's own.
-
-        Otherwise an extra forward pass would change later dropout masks, even if its loss has weight 0.
-        """
-        return self._random.rng_scope(method)
-
-    def global_draws(self, name: str) -> AbstractContextManager[None]:
-        """Let code draw from torch's, NumPy's and Python's global generators, seeded from `generator(name)`.
-
-        They are restored at the end.
-        """
-        return self._random.global_draws(name)
 
     @contextmanager
     def fixed_rng_scope(self, *name: int | str) -> Iterator[None]:

@@ -1,8 +1,9 @@
 """A client as its host runs it: its phases, exchanges, memory and state."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from torch import Tensor
 from raysim.api.client import Client
 from raysim.api.messages import Delta
 from raysim.api.method import ClientHalf, halves_with_hook
+from raysim.api.networks import Build, flatten, initial, load
 from raysim.api.shared import Shared
 from raysim.api.step import Step
 from raysim.data.custom_stream import CustomStream
@@ -21,8 +23,11 @@ from raysim.engine.local_training import epoch_of, train
 from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
+from raysim.models.flat import FlatModel, Weights
 from raysim.system.device import to_device
 from raysim.system.seeding import RandomGenerators, guard_globals
+
+NOTHING = torch.zeros(0)
 
 
 class HostedClient(Client):
@@ -32,8 +37,8 @@ class HostedClient(Client):
     """
 
     transient: ClassVar = frozenset(
-        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_random", "kept_out"}
-        | {"_received", "_made", "calls", "random_name"}
+        {"id", "stream", "data", "shared", "model", "classes", "local_epochs", "deterministic", "arrived", "finished"}
+        | {"share", "steps", "records", "kept_out", "received", "calls", "random_name", "_random", "_made"}
     )
 
     def __init__(
@@ -49,12 +54,17 @@ class HostedClient(Client):
         super().__init__(number, stream, data, memory, shared)
         self.halves = dict(halves)
         self.calls = calls
+        self.trained = 0  # the number of samples in an epoch of this phase
+        self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
+        self.records: dict[str, Tensor | float] = {}  # name -> the value passed to `record` in this phase
+        self.networks: dict[str, tuple[Tensor, ...]] = {}  # the vectors of the client's auxiliary networks
         self.exchanges: dict[str, int] = {}  # method -> the number of exchanges since the last phase
         self.begun = -1  # the stage of the last phase's window; -1 before the first phase
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
         # For each position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
+        self._made: dict[str, FlatModel] = {}  # the networks of this phase or exchange
         self.random_name = shared.seed, number, 0, 0  # of the generators of this phase or exchange
 
     def begin_phase(self, info: RoundInfo, share: float, *, draws: bool = True) -> None:
@@ -88,7 +98,8 @@ class HostedClient(Client):
 
     def forget(self, exchange: int = 0) -> None:
         """Drop what belongs to one phase or exchange, such as recorded numbers. Called before and after each."""
-        self.records, self._received, self._made = {}, None, {}
+        self.records, self._made = {}, {}
+        self.received = NOTHING  # which would keep an older version of the model in memory
         self.random_name = self.shared.seed, self.id, self.phases, exchange
         self._random = RandomGenerators(*self.random_name)
 
@@ -139,6 +150,24 @@ class HostedClient(Client):
             self.steps += 1
             yield step.x, step.y, step.x if step.draws is None else self.show(step.positions)[0]
 
+    def record(self, name: str, value: Tensor | float) -> None:
+        """Record a number of this phase; see `Participant.record`."""
+        self.records[name] = value
+
+    def auxiliary_network(self, name: str, build: Build, weights: Weights | None = None) -> FlatModel:
+        """Return the auxiliary network of this name; see `Client.auxiliary_network`."""
+        if name not in self._made:
+            built = self.shared.networks
+            if name not in built:
+                built[name] = initial(self.shared.seed, name, build)
+            self._made[name] = network = flatten(name, copy.deepcopy(built[name]), self.model.device)
+            if weights is None:
+                load(name, network, self.networks.get(name, network.vectors))
+                self.networks[name] = network.vectors
+            else:
+                load(name, network, weights)
+        return self._made[name]
+
     def offer(self, step: Step) -> None:
         """Offer a step's samples to the memory. Each sample is offered once, after its first step."""
         fresh = ~self.offered[step.positions]
@@ -159,10 +188,12 @@ class HostedClient(Client):
 
     def _receive(self) -> None:
         """Have the methods put this client's local parameters into the received model."""
+        self.received = self.from_server("model").parameters
         halves = halves_with_hook(self.halves.values(), "receive")
         for half in halves:
             self.calls(half, "receive", self)
-        self._received = self.model.parameters.clone() if halves else None
+        if halves:
+            self.received = self.model.parameters.clone()
 
     def _see_window(self) -> None:
         """Select the current window's data. A user-defined stream holds these samples and those of the memory."""

@@ -41,7 +41,7 @@ class Hidden:
 
 
 HIDDEN: Any = Hidden("the client's data")
-OF_ONE = ("id", "window", "arrived", "finished", "phases", "round", "share", "steps", "trained", "networks")
+OF_ONE = ("id", "window", "arrived", "finished", "phases", "round", "share", "steps")
 
 
 class OneClient(Client):
@@ -62,7 +62,7 @@ class OneClient(Client):
         super().__init__(-1, hidden, hidden, hidden, replace(like.shared, model=model, broadcasts=broadcasts))
         vars(self).update(dict.fromkeys(OF_ONE, hidden))
         self.lr = like.lr
-        self._received = tensors.get("received")
+        self.received = tensors["received"] if "received" in tensors else broadcasts["model"].value.parameters
         self.kept_out = tensors.get("kept_out")
 
     def record(self, name: str, value: Tensor | float) -> None:
@@ -80,6 +80,10 @@ class OneClient(Client):
     def rng_scope(self, method: str) -> AbstractContextManager[None]:
         """Raise RunError, as `generator`."""
         raise RunError("it draws random numbers")
+
+    def auxiliary_network(self, name: str, build: Build, weights: Weights | None = None) -> FlatModel:
+        """Raise RunError: a network of the client's own is no part of the program."""
+        raise RunError("it uses an auxiliary network")
 
     def local_training(self) -> Delta:
         """Raise RunError: the clients of a block train together."""
