@@ -56,15 +56,16 @@ class HookCalls:
             RunError: the hook has stored something that a checkpoint cannot hold.
             WrongResult: the hook has changed the module, or its result is wrong.
         """
-        result = self._call(half, hook, arguments)
+        watched = self._is_own(half, hook)
+        if watched or self.profile.on or self._threads:
+            result = self._call(half, hook, arguments, watched)
+        else:
+            result = getattr(half, hook)(*arguments)
         check = CHECKS[half.side].get(hook)
         return result if check is None else check(half, result, self._model, *arguments)
 
-    def _call(self, half: Half, hook: str, arguments: Sequence[Any]) -> Any:
-        """Return a hook's result, after the checks of user-defined hooks."""
-        watched = self._is_own(half, hook)
-        if not (watched or self.profile.on or self._threads):
-            return getattr(half, hook)(*arguments)
+    def _call(self, half: Half, hook: str, arguments: Sequence[Any], watched: bool) -> Any:
+        """Return a hook's result: measured, with its threads, and if `watched` with the checks of its side effects."""
         modes = self._modes() if watched and hook in INSIDE_THE_LOOP else None
         with self.inside(half, hook):
             result = getattr(half, hook)(*arguments)

@@ -19,7 +19,7 @@ from raysim.api.step import Step
 from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.local_training import epoch_of, train
+from raysim.engine.local_training import epoch_of, run_local_loop
 from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
@@ -141,7 +141,7 @@ class HostedClient(Client):
 
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return the change of the model."""
-        return train(self, [*self.halves.values()], self.offer if self.fills_on_arrival else None, self.calls)
+        return run_local_loop(self, [*self.halves.values()], self.offer if self.fills_on_arrival else None, self.calls)
 
     def epoch(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Put the model into training mode, and yield one epoch's batches; see `Client.epoch`."""

@@ -24,7 +24,7 @@ from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
 
 
-def train(
+def run_local_loop(
     client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None, calls: HookCalls
 ) -> Delta:
     """Train the current model on the client's data.
@@ -135,7 +135,7 @@ def _draw(data: Source, augment: np.random.Generator, sizes: Sequence[int]) -> T
 
 
 class LocalLoop:
-    """The steps of one phase, with a new optimizer. Arguments as in `train`."""
+    """The steps of one phase, with a new optimizer. Arguments as in `run_local_loop`."""
 
     def __init__(
         self, client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None, calls: HookCalls

@@ -111,7 +111,7 @@ class Waits(TorchDispatchMode):
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     """What would wait in local training, as long as the test lasts."""
     seen = Waits()
-    monkeypatch.setattr(hosted_client, "train", seen.watched(hosted_client.train))
+    monkeypatch.setattr(hosted_client, "run_local_loop", seen.watched(hosted_client.run_local_loop))
     return seen
 
 

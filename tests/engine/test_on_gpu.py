@@ -56,7 +56,7 @@ def test_data_and_model_are_on_the_device(config: Callable[..., Config], quiet_t
 def test_no_step_waits_and_the_bits_are_the_same_again(
     methods: dict[str, Any], config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = hosted_client.train
+    original = hosted_client.run_local_loop
 
     @contextmanager
     def no_waiting() -> Iterator[None]:
@@ -71,7 +71,7 @@ def test_no_step_waits_and_the_bits_are_the_same_again(
             return original(*given)
 
     first = raysim.run(config(methods), out=tmp_path / "first", local=True)
-    monkeypatch.setattr(hosted_client, "train", watched)
+    monkeypatch.setattr(hosted_client, "run_local_loop", watched)
     again = raysim.run(config(methods), out=tmp_path / "again", local=True)
     assert again.model_sha256 == first.model_sha256
 
