@@ -70,7 +70,7 @@ def _rules(config: Config) -> Rules:
             why = "with a custom stream, whose samples are not known before they come"
             yield config.evaluation.split == "validation", "evaluation.split", f"test {why}"
             yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
-            yield config.evaluation.model != "global", "evaluation.model", f"global {why}"
+            yield config.evaluation.averages_clients, "evaluation.model", f"global {why}"
             tests = "{domains: [...]} with a custom stream, whose samples it would not change"
             yield config.by_pixels, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
             yield config.dataset.label_rate is not None, "dataset.label_rate", f"null {why}"
@@ -155,7 +155,7 @@ def _rules_of_the_objective(config: Config) -> Rules:
         why = f"{which}, whose metric is not the accuracy"
         yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
         yield config.evaluation.top_k > 1, "evaluation.top_k", f"1 {why}"
-        yield config.evaluation.model != "global", "evaluation.model", f"global {why}"
+        yield config.evaluation.averages_clients, "evaluation.model", f"global {why}"
 
 
 def _rules_of_the_cache(config: Config) -> Rules:

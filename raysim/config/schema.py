@@ -60,13 +60,16 @@ def _check_address(address: str | None) -> str | None:
 
 
 def _held_out(evaluation: Mapping[str, object]) -> dict[str, object]:
-    """Return the fraction that `split` holds out: a tenth by default, none with split: test."""
-    split, fraction = evaluation.get("split", "test"), evaluation.get("validation_fraction")
+    """Return the fraction that a split holds out, unless it is given: a tenth, or none with split: test.
+
+    A given one is dropped only with split: test as a key. Without it, the fraction is most likely meant; see
+    `contradictions`.
+    """
+    split, fraction = evaluation.get("split"), evaluation.get("validation_fraction")
     if fraction is None:
-        return {"validation_fraction": 0.1 if split != "test" else None}
-    # so that split: test is all that a tuned run changes
-    tests = evaluation.get("split") == "test" and isinstance(fraction, float) and 0 < fraction < 1
-    return {"validation_fraction": None} if tests else {}
+        return {"validation_fraction": 0.1 if split not in (None, "test") else None}
+    is_valid = isinstance(fraction, float) and 0 < fraction < 1
+    return {"validation_fraction": None} if split == "test" and is_valid else {}
 
 
 GpuShare = Annotated[NotNegative, AfterValidator(_check_gpu_share), Allowed("a number from 0 to 1, or a whole number")]
@@ -128,8 +131,8 @@ class EvaluationConfig(Block):
     """The samples to test on: the test set, or a held-out part of the training samples, so that hyperparameters can be
     chosen without test data."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The fraction of every task's training samples that split: validation holds out, by default 0.1; null with split:
-    test."""
+    """The fraction of every task's training samples that split: validation holds out, by default 0.1. With split: test
+    it becomes null, so that a tuned config changes in its split alone."""
     model: Literal["global", "local", "global_per_client"] = "global"
     """The model to test: the server's (global), or each client's (local), on test samples in the proportions of the
     client's data. A client's model is that of its last local training, or what its methods make of it; before, it is
@@ -142,9 +145,14 @@ class EvaluationConfig(Block):
     tie. All accuracies and the metrics from them are then top-k."""
 
     @property
-    def by_client(self) -> bool:
+    def averages_clients(self) -> bool:
+        """Whether an accuracy is a mean over clients, each tested on samples in the proportions of its data."""
+        return self.model != "global"
+
+    @property
+    def reports_clients(self) -> bool:
         """Whether every client's accuracy is reported at the end."""
-        return self.per_client or self.model != "global"
+        return self.per_client or self.averages_clients
 
     @classmethod
     def spell_out(cls, value: object) -> object:

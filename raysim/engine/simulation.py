@@ -226,13 +226,13 @@ class Simulation(Stateful):
 
     def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:
         """Return each protocol's accuracies, and their spread over clients if `evaluation.model` is local."""
-        if self.config.evaluation.model == "global":
+        if not self.config.evaluation.averages_clients:
             return accuracies(self._scores(), self.federation), None
         return mean_client_accuracies(self._scores(), self.federation)
 
     def _per_client(self) -> Mapping[str, ClientSummary] | None:
         """Return the summary's entry on the clients' accuracies, if the config asks for it."""
-        if not self.config.evaluation.by_client:
+        if not self.config.evaluation.reports_clients:
             return None
         return summarise_clients(self._scores(), self.federation)
 

@@ -80,7 +80,9 @@ def evaluate(
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
-        federation = build_federation(config) if config.evaluation.by_client else federation_without_clients(config)
+        federation = (
+            build_federation(config) if config.evaluation.reports_clients else federation_without_clients(config)
+        )
         # all tasks are over, so class-IL among the seen classes says nothing new
         federation = replace(federation, protocols=tuple(name for name in federation.protocols if name != SEEN))
         federation = _as_trained(federation, config, run_config)
@@ -90,10 +92,10 @@ def evaluate(
         module = model.module.to(device)
         source, top_k = federation.source("test", device), config.evaluation.top_k
         scores = score(module, model.dtype, source, federation, chunks, top_k)
-        per_client = config.evaluation.model != "global"
-        rows, spreads = (
-            mean_client_accuracies(scores, federation) if per_client else (accuracies(scores, federation), {})
-        )
+        if config.evaluation.averages_clients:
+            rows, spreads = mean_client_accuracies(scores, federation)
+        else:
+            rows, spreads = accuracies(scores, federation), {}
     return Evaluated(
         directory=Path(directory),
         split=config.evaluation.split,
@@ -108,7 +110,7 @@ def evaluate(
             }
             for protocol, row in rows.items()
         },
-        per_client=summarise_clients(scores, federation) if config.evaluation.by_client else None,
+        per_client=summarise_clients(scores, federation) if config.evaluation.reports_clients else None,
         top_k=top_k,
     )
 

@@ -149,7 +149,7 @@ def build_federation(config: Config, download: bool = True, pretend: bool = Fals
         streams, others = divide_by_label(streams, train, config.dataset.label_rate, config.seed)
         federation = replace(federation, unlabelled=Unlabelled(others))
     federation = replace(federation, streams=streams, availability=plan_availability(config, streams))
-    if config.evaluation.model != "global":
+    if config.evaluation.averages_clients:
         _check_held_classes(config, federation)
     if config.dataset.unlabelled is None:
         return federation

@@ -77,7 +77,7 @@ class Recorder:
         self._stop_at: tuple[str, int] | None = None
         self._facts: dict[str, Any] = {"seconds_starting": 0.0, "actors": 0, "model_sha256": None, "per_client": None}
         self._facts["test_samples"] = [len(task.test) for task in federation.tasks]
-        counted = federation.objective.counts and config.evaluation.model == "global"
+        counted = federation.objective.counts and not config.evaluation.averages_clients
         self._samples = self._facts["test_samples"] if counted else None  # of accuracies over samples
         self._versions = find_versions()
         self.checkpoints = Checkpoints(directory, config, self._versions["raysim"])
