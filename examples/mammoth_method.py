@@ -81,7 +81,7 @@ class Learner:
 
 def dataset_of(client: Client, positions: Tensor) -> Namespace:
     """Return a client's samples as the dataset that begin_task and end_task receive."""
-    batches = [client.show(positions[part]) for part in client.batches(len(positions))]
+    batches = [client.samples(positions[part]) for part in client.batches(len(positions))]
     loader, tasks = [(x, y, x) for x, y in batches], max(client.stream.tasks) + 1
     return Namespace(N_CLASSES=client.classes, N_TASKS=tasks, train_loader=loader)
 

@@ -42,8 +42,8 @@ class Adversarial(Method):
             if not self.taught:
                 return step.loss.new_zeros(())
             features = step.x.shape[1]
-            drawn = client.make("generator", lambda: generator(features), client.from_server(self.name))
-            judge = client.make("critic", lambda: critic(features))
+            drawn = client.auxiliary_network("generator", lambda: generator(features), client.from_server(self.name))
+            judge = client.auxiliary_network("critic", lambda: critic(features))
             with client.rng_scope(self.name):
                 drawn.module.eval()  # a batch may have one row
                 rows = drawn(torch.randn(len(step.x), NOISE)).detach()
@@ -65,11 +65,11 @@ class Adversarial(Method):
         def announce(self, server: Server) -> tuple[bool, list[Broadcast]]:
             if not self.version:
                 return False, []
-            made = server.make("generator", lambda: generator(*server.shape))
+            made = server.auxiliary_network("generator", lambda: generator(*server.shape))
             return True, [Broadcast(self.name, self.version, made.weights())]
 
         def end_task(self, server: Server) -> None:
-            made = server.make("generator", lambda: generator(*server.shape))
+            made = server.auxiliary_network("generator", lambda: generator(*server.shape))
             teacher = server.network_at()
             adam = LocalAdam((0.5, 0.999), 1e-8, 0.0, decoupled=False)
             with server.rng_scope(self.name):
@@ -122,16 +122,16 @@ class Flow(Method):
             return delta, {"change": Term(flow.parameters - client.from_server(self.name).parameters)}
 
         def _flow(self, client: Client, features: int):
-            return client.make("flow", lambda: Coupling(features), client.from_server(self.name))
+            return client.auxiliary_network("flow", lambda: Coupling(features), client.from_server(self.name))
 
     class Server(ServerHalf):
         method: Flow
 
         def announce(self, server: Server) -> tuple[None, list[Broadcast]]:
-            flow = server.make("flow", lambda: Coupling(*server.shape))
+            flow = server.auxiliary_network("flow", lambda: Coupling(*server.shape))
             return None, [Broadcast(self.name, server.version, flow.weights())]
 
         def update(self, server, delta, reply):
             if "change" in reply:
-                server.make("flow", lambda: Coupling(*server.shape)).parameters.add_(reply["change"])
+                server.auxiliary_network("flow", lambda: Coupling(*server.shape)).parameters.add_(reply["change"])
             return delta

@@ -135,9 +135,9 @@ class AfFcl(Method):
             width = FeatureLayer(client.model, self.method.tail).width
             build = partial(ConditionalFlow, width, client.classes, self.method.width, client.model.dtype)
             if not last:
-                return client.make(f"{self.name}.flow", build, client.from_server(self.name))
+                return client.auxiliary_network(f"{self.name}.flow", build, client.from_server(self.name))
             assert self.last_flow is not None
-            return client.make(f"{self.name}.last", build, Weights(*self.last_flow))
+            return client.auxiliary_network(f"{self.name}.last", build, Weights(*self.last_flow))
 
     class Server(ServerHalf):
         """Averages the flows, and names the classes so far."""
@@ -162,7 +162,7 @@ class AfFcl(Method):
             width = FeatureLayer(server.network, self.method.tail).width
             dtype = server.parameters.dtype
             build = partial(ConditionalFlow, width, server.classes, self.method.width, dtype)
-            return server.make(f"{self.name}.flow", build)
+            return server.auxiliary_network(f"{self.name}.flow", build)
 
 
 class Learner:

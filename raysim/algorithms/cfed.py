@@ -60,7 +60,7 @@ class CFeD(Method):
             rows = client.unlabelled
             rows = rows[torch.from_numpy(client.generator(self.name).permutation(len(rows)))]
             for part in client.batches(len(rows)):
-                x = client.show_unlabelled(rows[part])
+                x = client.unlabelled_samples(rows[part])
                 yield x, torch.full((len(x),), NO_LABEL, device=x.device)
 
         def task_loss(self, step: Step) -> Tensor:

@@ -157,7 +157,7 @@ class FedCil(Method):
             with client.rng_scope(self.name):
                 if self.frozen is not None and self.past is not None and method.replay:
                     weights = Weights(*self.frozen)
-                    frozen = client.make(f"{self.name}.frozen", self._build(client), weights)
+                    frozen = client.auxiliary_network(f"{self.name}.frozen", self._build(client), weights)
                     x, y = self._images(client, frozen, self.past, count)
                     loss = (1 - method.replay) * loss + method.replay * acgan.critic_loss(x, y)
                 if method.consistency_kl:
@@ -166,7 +166,7 @@ class FedCil(Method):
                     loss = loss + method.consistency_kl * distillation_loss(teacher, model(x), 1.0)
                 if method.consistency_ce:
                     weights = Weights(client.from_server(self.name)[0], *acgan.generator.vectors[1:])
-                    received = client.make(f"{self.name}.received", self._build(client), weights)
+                    received = client.auxiliary_network(f"{self.name}.received", self._build(client), weights)
                     x, y = self._images(client, received, acgan.labels, count)
                     loss = loss + method.consistency_ce * client.loss(model(x), y)
             return loss
@@ -189,10 +189,10 @@ class FedCil(Method):
             return generator_of(self.method, client.data.shape, client.classes, self.moments, client.model.dtype)
 
         def _generator(self, client: Client) -> FlatModel:
-            return client.make(f"{self.name}.generator", self._build(client))
+            return client.auxiliary_network(f"{self.name}.generator", self._build(client))
 
         def _realness(self, client: Client) -> FlatModel:
-            return client.make(f"{self.name}.realness", partial(second_head, client.model))
+            return client.auxiliary_network(f"{self.name}.realness", partial(second_head, client.model))
 
     class Server(ServerHalf):
         """Averages the generators, and consolidates model and generator on the clients' images."""
@@ -297,10 +297,10 @@ class FedCil(Method):
             return generator_of(self.method, server.shape, server.classes, moments, dtype)
 
         def _generator(self, server: Server) -> FlatModel:
-            return server.make(f"{self.name}.generator", self._build(server))
+            return server.auxiliary_network(f"{self.name}.generator", self._build(server))
 
         def _realness(self, server: Server) -> FlatModel:
-            return server.make(f"{self.name}.realness", partial(second_head, server.network))
+            return server.auxiliary_network(f"{self.name}.realness", partial(second_head, server.network))
 
 
 def second_head(model: FlatModel) -> nn.Module:

@@ -56,7 +56,7 @@ class Fot(Method):
             positions = finished_task(client)
             drawn = positions[torch.from_numpy(draws.permutation(len(positions)))[: method.samples]]
             for part in client.batches(len(drawn), single=True):
-                x, _ = client.show(drawn[part])
+                x, _ = client.samples(drawn[part])
                 for name, rows in model.inputs(x, model.parameters, model.buffers, widths).items():
                     omega = to_device(random_matrix(draws, len(rows), sketches[name].shape[1]), model.device)
                     sketches[name].addmm_(rows.T, omega.to(model.dtype))

@@ -89,7 +89,7 @@ class Gpm(Method):
             moments = {name: model.parameters.new_zeros(d, d, dtype=torch.float64) for name, d in widths.items()}
             with client.rng_scope(self.name):
                 for part in client.batches(len(drawn), single=True):
-                    x, _ = client.show(drawn[part])
+                    x, _ = client.samples(drawn[part])
                     for name, rows in model.inputs(x, model.parameters, model.buffers, widths).items():
                         moments[name].addmm_(rows.double().T, rows.double())
             return moments

@@ -145,7 +145,7 @@ class Lander(Method):
             old, self.seen = message
             self.old, self.old_att = None, None
             sent, build = client.from_server(f"{self.name}.projection"), self._build(client)
-            self.att = client.make(f"{self.name}.projection", build, sent)
+            self.att = client.auxiliary_network(f"{self.name}.projection", build, sent)
             self.att.gradient.zero_()
             self.optimizer = client.new_optimizer()
             self.first_epoch, self.in_first_epoch = client.model.parameters.new_zeros(1), True
@@ -153,7 +153,7 @@ class Lander(Method):
                 self.old = to_device(torch.tensor(old), client.model.device)
                 _, _, att, images = client.from_server(self.name)
                 weights = Weights(att, att.new_zeros(0), torch.zeros(0, dtype=torch.int64))
-                self.old_att = client.make(f"{self.name}.old projection", build, weights)
+                self.old_att = client.auxiliary_network(f"{self.name}.old projection", build, weights)
                 self.shown = synthetic_batches(client, self.name, images, self.method.client_batch)
 
         def task_loss(self, step: Step) -> Tensor:
@@ -274,7 +274,7 @@ class Lander(Method):
             """Return att, the linear layer from the head's inputs to vectors."""
             inputs, outputs = server.network.widths[server.network.head[0]], self.vectors(server).shape[1]
             dtype = server.parameters.dtype
-            return server.make(f"{self.name}.projection", lambda: nn.Linear(inputs, outputs, dtype=dtype))
+            return server.auxiliary_network(f"{self.name}.projection", lambda: nn.Linear(inputs, outputs, dtype=dtype))
 
         def vectors(self, server: Server) -> Tensor:
             """Return the vectors of all classes, [classes, E]. They are made once."""

@@ -106,7 +106,9 @@ class Mfcl(Method):
             build = partial(
                 make_generator, step.x.shape[1:], method.latent, method.width, self.standardized, model.dtype
             )
-            generator = client.make(f"{self.name}.generator", build, client.from_server(f"{self.name}.generator"))
+            generator = client.auxiliary_network(
+                f"{self.name}.generator", build, client.from_server(f"{self.name}.generator")
+            )
             generator.module.eval()
             with client.rng_scope(self.name), torch.no_grad():
                 noise = torch.randn(method.generated, method.latent, dtype=model.dtype, device=model.device)
@@ -173,7 +175,7 @@ class Mfcl(Method):
             method, classes = self.method, classes_so_far(server)
             dtype, standardized = server.parameters.dtype, server.normalization is not None
             build = partial(make_generator, server.shape, method.latent, method.width, standardized, dtype)
-            generator, teacher = server.make(f"{self.name}.generator", build), server.network_at()
+            generator, teacher = server.auxiliary_network(f"{self.name}.generator", build), server.network_at()
             teacher.requires_grad_(False)
             known, adam = torch.tensor(classes, device=server.device), LocalAdam((0.9, 0.999), 1e-8, 0.0, False)
             generator.module.train()

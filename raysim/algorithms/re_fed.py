@@ -98,7 +98,7 @@ class ReFed(Method):
             losses = [model.parameters.new_zeros(0)]
             with client.rng_scope(self.name):
                 for part in client.batches(len(stored), single=True):
-                    x, y = client.show(stored[part])
+                    x, y = client.samples(stored[part])
                     logits = model.logits(x, model.parameters, model.buffers)
                     losses.append(vmap(client.loss)(logits[:, None], y[:, None]))
             return torch.cat(losses).cpu().sort(descending=True, stable=True).indices
@@ -128,7 +128,7 @@ class ReFed(Method):
                 for of_epoch in norms:
                     order = torch.from_numpy(shuffle.permutation(len(stored)))
                     for part in client.batches(len(stored), single=True):
-                        x, y = client.show(stored[order[part]])
+                        x, y = client.samples(stored[order[part]])
                         of_epoch[to_device(order[part], model.device)] = squared_norms(model, client.loss, x, y)
                         if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
                             self._step(client, x, y)

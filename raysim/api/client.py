@@ -82,7 +82,7 @@ class Client(Participant):
         """Return the logits [n, classes], with -inf for the classes that `training.logits` excludes."""
         return logits if self.kept_out is None else logits.masked_fill(self.kept_out, -torch.inf)
 
-    def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def samples(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions: x [n, ...] in the model's dtype (token ids: int64) and y [n, ...].
 
         `draws` (int64 [n, k]) selects the samples' augmentation. None returns the samples unaugmented.
@@ -123,7 +123,7 @@ class Client(Participant):
         """The positions (int64 [n]) of this client's part of `dataset.unlabelled`; or see `dataset.label_rate`."""
         return self.shared.unlabelled_in(self.id, self.window)
 
-    def show_unlabelled(self, positions: Tensor) -> Tensor:
+    def unlabelled_samples(self, positions: Tensor) -> Tensor:
         """Return the samples without labels at these positions: x [n, ...] in the model's dtype, unaugmented."""
         return as_input(self.shared.fetch_unlabelled(self.id, positions), self.model.dtype)
 

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -61,7 +60,7 @@ class Participant(Stateful):
         """
 
     @abstractmethod
-    def auxiliary_network(self, name: str, build: Build, **options: Any) -> FlatModel:
+    def auxiliary_network(self, name: str, build: Build) -> FlatModel:
         """Return the auxiliary network of this name, such as a generator. The first call builds it.
 
         Its initial weights are the same at the server and all clients.

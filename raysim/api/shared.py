@@ -38,7 +38,7 @@ class Shared:
     """For each client: its stream of samples without labels. Empty if the run has none."""
     objective: Objective = CLASSIFICATION
     networks: dict[str, nn.Module] = field(default_factory=dict)
-    """The auxiliary networks, by name, with their initial weights; see `Client.make`."""
+    """The auxiliary networks, by name, with their initial weights; see `Client.auxiliary_network`."""
 
     def value_of(self, broadcast: str) -> Any:
         """Return the value of a broadcast. Raises KeyError: see `Client.from_server`."""

@@ -59,7 +59,7 @@ class AsynchronousUpdates(Stateful):
         server, exchange = self._server, self._exchange
         update = self._timetable[server.round - 1]
         message, broadcasts = exchange.announce()
-        sent = [server.model(), *broadcasts]
+        sent = [server.broadcast(), *broadcasts]
         exchange.traffic.count_sent([dispatch.client for dispatch in update.dispatched], message, sent)
         for dispatch in update.dispatched:
             self._send(dispatch, message, sent)

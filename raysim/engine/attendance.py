@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Literal
 
 from raysim.api.method import Method, ServerHalf, halves_with_hook, overrides
-from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.exchange import expected_bytes, guard_hook
 from raysim.engine.hook_calls import HookCalls
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.profile import Profile
 from raysim.engine.virtual_time import Clock, EventSimulation, Update, drops_out
 from raysim.federation.availability import Availability
@@ -57,7 +57,9 @@ class Participants:
         return tuple(client for client in self.chosen if client not in without)
 
 
-def choose_participants(config: Config, server: Server, halves: Iterable[ServerHalf], calls: HookCalls) -> Participants:
+def choose_participants(
+    config: Config, server: HostedServer, halves: Iterable[ServerHalf], calls: HookCalls
+) -> Participants:
     """Return who takes part in the server's current round, chosen by one of these halves or by the sampler.
 
     Raises:
@@ -69,7 +71,7 @@ def choose_participants(config: Config, server: Server, halves: Iterable[ServerH
     return Participants(server.round, ids, config.seed, config.clients.dropout)
 
 
-def _select(server: Server, halves: Iterable[ServerHalf], calls: HookCalls) -> Sequence[int]:
+def _select(server: HostedServer, halves: Iterable[ServerHalf], calls: HookCalls) -> Sequence[int]:
     """Return the chosen clients, in any order."""
     for half in halves_with_hook(halves, "select"):
         with guard_hook(half, "select"):
@@ -80,7 +82,7 @@ def _select(server: Server, halves: Iterable[ServerHalf], calls: HookCalls) -> S
 
 
 def plan_rounds(
-    config: Config, server: Server, methods: Mapping[str, Method], rounds: Iterable[int]
+    config: Config, server: HostedServer, methods: Mapping[str, Method], rounds: Iterable[int]
 ) -> Iterator[Participants]:
     """Yield who takes part in these rounds of a synchronous schedule. The server is in the round that is yielded.
 
@@ -104,7 +106,7 @@ def choosing_methods(methods: Mapping[str, Method]) -> list[str]:
 
 
 def plan_updates(
-    config: Config, availability: Availability, server: Server, methods: Mapping[str, Method]
+    config: Config, availability: Availability, server: HostedServer, methods: Mapping[str, Method]
 ) -> list[Update]:
     """Return the timetable of an asynchronous schedule: each server update's dispatches, arrivals and staleness.
 

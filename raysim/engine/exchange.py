@@ -11,7 +11,6 @@ import torch
 
 from raysim.api.messages import Broadcast, Delta, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
-from raysim.api.server import Server
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.hook_calls import HookCalls
@@ -21,6 +20,7 @@ from raysim.engine.hook_checks import (
     place_of_hook,
     wrong_result,
 )
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.orders import Call, Operation, Order, RoundInfo
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
@@ -84,7 +84,7 @@ def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
     return guard_globals(f"{half.name}: {hook} of its server half", "server")
 
 
-def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
+def expected_bytes(server: HostedServer, methods: Mapping[str, Method]) -> int:
     """Return the bytes that virtual time assumes for one client's round, in both directions.
 
     A client sends its update and one vector [P] for each term that is averaged or summed. It receives as many vectors.
@@ -93,7 +93,7 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
     vectors = ["update", *(name for name, how in terms if how != "by_client")]
-    model_bytes: int = server.model().value.nbytes
+    model_bytes: int = server.broadcast().value.nbytes
     both_ways = 2 * len(vectors) * model_bytes
     halves = halves_with_hook((method.Client(name, method) for name, method in methods.items()), "encode")
     if not halves:
@@ -108,7 +108,7 @@ class Exchange(Stateful):
 
     transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate", "_announced"})
 
-    def __init__(self, config: Config, server: Server, runner: Runner) -> None:
+    def __init__(self, config: Config, server: HostedServer, runner: Runner) -> None:
         self.config = config
         self.server = server
         self.runner = runner
@@ -186,7 +186,7 @@ class Exchange(Stateful):
 
     def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Any:
         """Send an order to its clients, with the current model. Return a ticket, the runner's handle for the order."""
-        with_model = [self.server.model(), *broadcasts]
+        with_model = [self.server.broadcast(), *broadcasts]
         self.traffic.count_sent(order.clients, order.operation.messages(message), with_model)
         with self.calls.profile.part(WAITING):
             return self.runner.begin(order, message, with_model)

@@ -19,7 +19,7 @@ from raysim.api.step import Step
 from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.local_training import epoch_of, run_local_loop
+from raysim.engine.local_training import choose_samples, epoch_of, run_local_loop
 from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
@@ -141,14 +141,19 @@ class HostedClient(Client):
 
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return the change of the model."""
-        return run_local_loop(self, [*self.halves.values()], self.offer if self.fills_on_arrival else None, self.calls)
+        halves = [*self.halves.values()]
+        positions = choose_samples(self, halves, self.calls)
+        self.trained = len(positions)
+        remember = self.offer if self.fills_on_arrival else None
+        kept = self.optimizer if self.shared.training.keep_optimizer else None
+        return run_local_loop(self, positions, halves, remember, kept, self.calls)
 
     def epoch(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Put the model into training mode, and yield one epoch's batches; see `Client.epoch`."""
         self.model.module.train()
         for step in epoch_of(self, self.arrived if positions is None else positions, self.steps, None):
             self.steps += 1
-            yield step.x, step.y, step.x if step.draws is None else self.show(step.positions)[0]
+            yield step.x, step.y, step.x if step.draws is None else self.samples(step.positions)[0]
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Record a number of this phase; see `Participant.record`."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import count, islice, repeat
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,23 +26,29 @@ from raysim.system.device import to_device
 
 
 def run_local_loop(
-    client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None, calls: HookCalls
+    client: Client,
+    positions: Tensor,
+    halves: Sequence[ClientHalf],
+    remember: Callable[[Step], None] | None,
+    kept: dict[str, Any] | None,
+    calls: HookCalls,
 ) -> Delta:
     """Train the current model on the client's data.
 
     Args:
         client: the client.
+        positions: the positions (int64 [n]) that an epoch runs over, as from `choose_samples`.
         halves: its methods' client halves.
         remember: offers a step's samples to the memory; None if the memory is not filled on arrival.
+        kept: the optimizer's attributes at the end of the last phase, which those of this phase's end replace. None
+            begins with a new optimizer.
         calls: calls the halves' hooks.
 
     Returns:
         The change of the model's parameters and float buffers.
     """
-    model, loop = client.model, LocalLoop(client, halves, remember, calls)
+    model, loop = client.model, LocalLoop(client, halves, remember, kept, calls)
     buffers = model.buffers.clone()
-    positions = choose_samples(client, halves, calls)
-    client.trained = len(positions)
     model.module.train()
     for left in epochs(client, lambda: loop.number):
         batches = foreign_batches(client, halves, calls)
@@ -138,7 +145,12 @@ class LocalLoop:
     """The steps of one phase, with a new optimizer. Arguments as in `run_local_loop`."""
 
     def __init__(
-        self, client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None, calls: HookCalls
+        self,
+        client: Client,
+        halves: Sequence[ClientHalf],
+        remember: Callable[[Step], None] | None,
+        kept: dict[str, Any] | None,
+        calls: HookCalls,
     ) -> None:
         training = client.shared.training
         self.client = client
@@ -147,9 +159,8 @@ class LocalLoop:
             if training.lr_scales
             else training.optimizer.make()
         )
-        self.keeps_optimizer = training.keep_optimizer
-        if self.keeps_optimizer:
-            vars(self.optimizer).update(client.optimizer)
+        self.kept = kept
+        vars(self.optimizer).update(kept or {})
         self.other_heads = OtherHeads(client.model, client.kept_out) if training.logits == "task" else None
         self.in_bfloat16 = training.precision == "bf16"
         self.clip_norm = training.clip_norm
@@ -221,5 +232,5 @@ class LocalLoop:
             shared, excluded = self.client.shared, self.client.kept_out
             masks = excluded is not None and bool(excluded.any())
             refuse_infinite(shared.objective, shared.training.logits if masks else None)
-        if self.keeps_optimizer:
-            self.client.optimizer = dict(vars(self.optimizer))
+        if self.kept is not None:
+            self.kept.update(vars(self.optimizer))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from raysim.api.messages import Broadcast
-from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
@@ -15,6 +14,7 @@ from raysim.engine.compatibility import check_fit
 from raysim.engine.events import Accuracies, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
 from raysim.engine.host_evaluation import EVALUATED
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
@@ -105,7 +105,7 @@ class Simulation(Stateful):
         self.federation = federation
         self.runner = runner
         self.model = model or check_model(config, federation.shape, federation.classes, federation.vocabulary)
-        self.server = Server(config, federation, self.model)
+        self.server = HostedServer(config, federation, self.model)
         self.exchange = Exchange(config, self.server, runner)
         self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, Clock(config))
         if isinstance(config.schedule, AsynchronousSchedule):
@@ -247,7 +247,7 @@ class Simulation(Stateful):
         if self._last_scores is None or self._last_scores[0] != now:
             chunks = [replace(chunk, so_far=so_far) for chunk in self.chunks]
             if local:
-                scores = by_protocol(self.runner.evaluate_clients(chunks, [self.server.model()]))
+                scores = by_protocol(self.runner.evaluate_clients(chunks, [self.server.broadcast()]))
             else:
                 scores = self.runner.evaluate(chunks, [self._model_to_test()])
             self._last_scores = now, scores
@@ -258,8 +258,8 @@ class Simulation(Stateful):
         for half in self.exchange.halves_with("evaluated"):
             with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "evaluated"):
                 weights = self.exchange.calls(half, "evaluated", self.server)
-            return Broadcast(EVALUATED, self.server.round, weights or self.server.model().value)
-        return self.server.model()
+            return Broadcast(EVALUATED, self.server.round, weights or self.server.broadcast().value)
+        return self.server.broadcast()
 
     def _checkpoint(self) -> Checkpoint:
         self._saved, self._saving = self.server.round, False

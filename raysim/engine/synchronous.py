@@ -41,7 +41,7 @@ class SynchronousRounds(Stateful):
         participants = choose_participants(exchange.config, server, exchange.halves.values(), exchange.calls)
         server.cohort = participants.cohort
         server.shares = server.shares_of(server.cohort)
-        exchange.traffic.count_sent(participants.dropped, {}, [server.model()])
+        exchange.traffic.count_sent(participants.dropped, {}, [server.broadcast()])
         if not server.cohort:
             return self._outcome(participants, {})
         exchange.drive_plans("prepare", server.cohort)

@@ -9,13 +9,13 @@ from itertools import product
 from raysim.api.client import cut_into_batches
 from raysim.api.messages import Broadcast
 from raysim.api.method import overrides
-from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.experiment import Training as TrainingConfig
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.attendance import choosing_methods, plan_rounds, plan_updates
 from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.exchange import Traffic
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import Operation, Train
 from raysim.estimate.brevity import shorten
@@ -183,7 +183,7 @@ class Forecast:
         self._config, self._federation, self._seen, self._rule = config, federation, seen, rule
         self._methods = make_methods(config)
         self._by_task = depends_on_tasks_so_far(model.module, federation)
-        self._server = Server(config, federation, model)
+        self._server = HostedServer(config, federation, model)
         self._server.local_bytes = unsent_bytes(self._methods, model)
         self._traffic = Traffic()
         self._versions: Counter[str] = Counter()  # of broadcasts, by name
@@ -225,7 +225,7 @@ class Forecast:
         for participants in plan_rounds(self._config, server, self._methods, rounds):
             server.cohort = participants.cohort
             self.cost.unsure_bytes |= replying and not server.cohort  # no rehearsed round is without replies
-            self._traffic.count_sent(participants.dropped, {}, [server.model()])
+            self._traffic.count_sent(participants.dropped, {}, [server.broadcast()])
             for each in self._messages() if server.cohort else ():
                 self._send(server.cohort, each)
                 self._receive(server.cohort, each)
@@ -315,7 +315,7 @@ class Forecast:
 
     def _send(self, clients: Sequence[int], order: Exchanged) -> None:
         """Count what these clients are sent: the message, and the broadcasts that they do not have yet."""
-        broadcasts, together = [self._server.model()], None
+        broadcasts, together = [self._server.broadcast()], None
         for name, (line, is_new) in order.broadcasts.items():
             self._versions[name] += is_new
             if line.of and together is None:

@@ -40,7 +40,7 @@ def test_every_client_has_an_equal_part_of_the_second_set(cfed, host_of, quiet_t
     assert sorted(row for part in parts for row in part) == list(range(22))
     positions = host.clients[1].unlabelled
     assert positions.tolist() == list(range(len(parts[1])))
-    shown = host.clients[1].show_unlabelled(positions)
+    shown = host.clients[1].unlabelled_samples(positions)
     np.testing.assert_array_equal(shown, federation.unlabelled.split.x[parts[1]].astype(np.float64))
     again = build_federation(cfed(seed=5))
     assert [stream.rows[0].tolist() for stream in again.unlabelled.streams] != parts

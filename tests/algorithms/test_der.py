@@ -35,7 +35,7 @@ def test_the_penalty_by_hand(tiny, host_of, quiet_torch, alpha, beta):
     host = host_of(tiny(model=SOFTMAX, methods={"der": {"alpha": alpha, "beta": beta}}))
     client = host.clients[0]
     client.begin_phase(RoundInfo(1, 0, LR), 1.0)
-    x, y = client.show(client.arrived)
+    x, y = client.samples(client.arrived)
     host.model.parameters.zero_()
     host.model.parameters[-4:] = torch.arange(1.0, 5.0)
     zeros = torch.zeros(12, 4, dtype=torch.float64)

@@ -22,7 +22,7 @@ ADAPTED = {"name": "probes:stacked", "adapters": {"rank": 1, "where": ["1"]}}
 def test_the_exchange_at_a_tasks_end_shows_all_windows_of_the_task(tiny, simulate, monkeypatch, method, more):
     """A task's samples arrive in two windows. The exchange after the second one reads all of them."""
     shown, ends = set(), []
-    show, exchange = Client.show, OneAtATime.exchange
+    show, exchange = Client.samples, OneAtATime.exchange
 
     def spy(client, positions, draws=None):
         shown.update(positions.tolist())

@@ -173,7 +173,7 @@ def test_a_phase_is_the_losss_gradient_descent(tiny, host_of, quiet_torch):
         return x @ vector[:24].view(4, 6).T + vector[24:]
 
     for batch in batch_order(0, 0, 2, 12, 1, 4):
-        x, y = client.show(client.arrived[torch.from_numpy(batch)])
+        x, y = client.samples(client.arrived[torch.from_numpy(batch)])
         theta.requires_grad_()
         z = logits(theta, x)
         loss = 0.5 * functional.cross_entropy(z, y)

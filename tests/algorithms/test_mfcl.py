@@ -311,7 +311,7 @@ def test_what_is_sent_is_known_before(tiny, simulate):
     config, plain = tiny(**TINY, methods={"mfcl": SMALL}), simulate(tiny(**TINY))
     run, before = simulate(config), cost_of(config)
     generator = FlatModel(make_generator((1, 8, 8), 3, 2, False, torch.float32)).weights().nbytes
-    model = plain.simulation.server.model().value.nbytes
+    model = plain.simulation.server.broadcast().value.nbytes
     more = [
         (r.bytes_up - p.bytes_up, r.bytes_down - p.bytes_down) for r, p in zip(run.rounds, plain.rounds, strict=True)
     ]

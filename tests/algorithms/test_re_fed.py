@@ -50,7 +50,7 @@ def begun(monkeypatch):
     def spied_norms(half, client, stored):
         found = norms(half, client, stored)
         seen[-1] |= {"stored": stored.tolist(), "norms": found, "w": client.received.clone(), "lr": client.lr,
-                     "phase": client.phases, "x": client.show(stored)[0], "y": client.show(stored)[1]}  # fmt: skip
+                     "phase": client.phases, "x": client.samples(stored)[0], "y": client.samples(stored)[1]}  # fmt: skip
         return found
 
     def spied(half, client):
@@ -219,7 +219,7 @@ def test_caches_by_loss_and_by_herding(tiny, simulate, monkeypatch, importance):
         begin_task(half, client)
         if len(stored):
             weight, bias = client.received.reshape(-1)[: 6 * 6].reshape(6, 6), client.received[6 * 6 :]
-            x, y = (part.double().numpy() for part in client.show(stored))
+            x, y = (part.double().numpy() for part in client.samples(stored))
             caches.append((weight.double().numpy(), bias.double().numpy(), x, y, stored.tolist(), cached(client)))
 
     monkeypatch.setattr(ReFed.Client, "begin_task", spied)

@@ -11,8 +11,8 @@ from torch import nn
 
 from raysim.algorithms.special import Special
 from raysim.api.messages import Delta
-from raysim.api.server import Server
 from raysim.engine.host import ClientHost
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
@@ -169,7 +169,7 @@ def test_the_anchor_is_the_last_model_of_the_previous_task(tiny, simulate, monke
 def test_selection_is_uniform_and_without_replacement(tiny, host_of):
     """M = 8 and N = 4, as in the paper, in 10^4 rounds: 5 sigma for each client, p = 1/2, and each pair, p = 3/14."""
     config = tiny(clients__count=8, participation={"count": 4}, methods=special(0.25))
-    server = Server(config, build_federation(config), host_of(config).model)
+    server = HostedServer(config, build_federation(config), host_of(config).model)
     chosen = np.zeros((10_000, 8))
     for server.round in range(1, 10_001):
         chosen[server.round - 1, server.sample()] = 1

@@ -41,14 +41,14 @@ class Made(Method):
 
 def test_a_network_begins_alike_everywhere_and_is_kept_by_name(simulation):
     server, client = simulation.server, simulation.runner.host.clients[1]
-    made = server.make("net", linear)
-    assert server.make("net", linear) is made
-    assert torch.equal(made.parameters, client.make("net", linear).parameters)
-    assert not torch.equal(made.parameters, server.make("other", linear).parameters)
+    made = server.auxiliary_network("net", linear)
+    assert server.auxiliary_network("net", linear) is made
+    assert torch.equal(made.parameters, client.auxiliary_network("net", linear).parameters)
+    assert not torch.equal(made.parameters, server.auxiliary_network("other", linear).parameters)
     first = made.parameters.clone()
-    assert not torch.equal(server.make("net", linear, fresh=True).parameters, first)
+    assert not torch.equal(server.auxiliary_network("net", linear, fresh=True).parameters, first)
     server.drop("net")
-    assert torch.equal(server.make("net", linear).parameters, first)
+    assert torch.equal(server.auxiliary_network("net", linear).parameters, first)
 
 
 def test_a_client_keeps_its_weights_but_not_those_that_it_was_given(simulation):
@@ -68,7 +68,7 @@ def test_a_client_keeps_its_weights_but_not_those_that_it_was_given(simulation):
 
 
 def test_a_checkpoint_keeps_networks_before_they_are_asked_for(simulation):
-    made = simulation.server.make("net", linear)
+    made = simulation.server.auxiliary_network("net", linear)
     made.parameters.copy_(torch.tensor([1.0, -2.0, 5.0]))
     restored = Networks(0, torch.device("cpu"))
     restored.restore(simulation.server.state()["networks"])
@@ -84,7 +84,7 @@ def test_a_replaced_model_is_a_new_version(simulation):
     server.replace_model(weights)
     assert server.version == 1
     assert torch.equal(server.parameters, before + 1)
-    assert torch.equal(server.model().value.parameters, before + 1)
+    assert torch.equal(server.broadcast().value.parameters, before + 1)
     with pytest.raises(RunError, match="not finite, allowed: finite weights"):
         server.replace_model(Weights(server.parameters * torch.inf, server.buffers, server.integers))
     with pytest.raises(RunError, match=r"network model: found weights with the shapes \[\[2\], \[0\], \[0\]\]"):

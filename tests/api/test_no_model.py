@@ -35,7 +35,7 @@ class Ridge(Method):
             return Delta(torch.full_like(client.received, 7.0), torch.full_like(client.model.buffers, torch.nan))
 
         def sums(self, client, message):
-            x, y = client.show(client.arrived)
+            x, y = client.samples(client.arrived)
             client.model.module.eval()
             with torch.no_grad(), client.rng_scope(self.name):
                 _, f = client.model.with_features(x)
@@ -78,7 +78,7 @@ class Alone(Method):
 
         def finish(self, client, delta):
             self.own = [vector.clone() for vector in client.model.vectors]
-            return delta, {"mean": Term(client.show(client.arrived)[0].mean(0))}
+            return delta, {"mean": Term(client.samples(client.arrived)[0].mean(0))}
 
 
 class Changing(Alone):

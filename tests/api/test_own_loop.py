@@ -59,7 +59,7 @@ def test_plain_samples_are_the_batch_without_augmentation(host_of, tiny, quiet_t
     client = begin(host, 0)
     assert len(client.arrived) == 13
     batches, order = list(client.epoch()), seeding.generator(3, 0, 1, 0, "batches").permutation(13)
-    x, y = client.show(torch.from_numpy(order))
+    x, y = client.samples(torch.from_numpy(order))
     assert [len(labels) for _, labels, _ in batches] == [4, 4, 4, 1]
     assert torch.equal(torch.cat([plain for _, _, plain in batches]), x)
     assert torch.equal(torch.cat([labels for _, labels, _ in batches]), y)
@@ -74,7 +74,7 @@ def test_an_epoch_runs_over_other_positions_and_fetches_once_without_augmentatio
     assert client.model.module.training
     assert client.steps == 2
     assert all(x is plain for x, _, plain in batches)
-    shown = client.show(torch.tensor([2, 2, 7, 9, 11]))[0]
+    shown = client.samples(torch.tensor([2, 2, 7, 9, 11]))[0]
     assert torch.equal(torch.cat([x for x, _, _ in batches]).sort(0).values, shown.sort(0).values)
 
 

@@ -8,10 +8,10 @@ import torch
 from softmax_oracle import batch_order, local_phase
 
 from raysim.api.method import ClientHalf, Method
-from raysim.api.server import Server
 from raysim.engine import samplers
 from raysim.engine.attendance import Participants
 from raysim.engine.compatibility import check_methods
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.virtual_time import discount
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
@@ -242,7 +242,7 @@ def test_by_size_draws_in_proportion(tiny, host_of):
         seed=2,
     )
     federation = build_federation(config)
-    server = Server(config, federation, host_of(config).model)
+    server = HostedServer(config, federation, host_of(config).model)
     p = np.array([federation.streams[k].size(0) for k in range(3)]) / 36
     counts = np.zeros(3)
     for number in range(3000):

@@ -104,7 +104,7 @@ class Copies(Method):
             network = client.network_at()
             assert not network.training
             network.double().zero_grad()
-            x, _ = client.show(client.arrived[:3])
+            x, _ = client.samples(client.arrived[:3])
             with torch.no_grad():
                 assert torch.allclose(network(x.double()), client.model(x).double(), atol=1e-5)
 

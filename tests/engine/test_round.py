@@ -9,9 +9,9 @@ import torch
 from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.messages import Delta
-from raysim.api.server import Server
 from raysim.engine.collection import ClientUpdate, Collection
 from raysim.engine.exact_sum import ExactSum
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.replies import Reply
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
@@ -122,7 +122,7 @@ def test_partial_participation_trains_the_drawn_clients_only(tiny, simulate):
 def test_every_client_is_drawn_equally_often(tiny, host_of, wanted, size):
     """2000 rounds, 10 clients: binomial with p = size/10, so sd sqrt(2000 p (1 - p)); 5 sigma for each client."""
     config = tiny(clients__count=10, participation=wanted)
-    server = Server(config, build_federation(config), host_of(config).model)
+    server = HostedServer(config, build_federation(config), host_of(config).model)
     counts = np.zeros(10)
     for server.round in range(1, 2001):
         drawn = server.sample()

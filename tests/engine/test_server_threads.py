@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from raysim.api import Server
 from raysim.config.schema import Resources
+from raysim.engine.hosted_server import HostedServer
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
 
@@ -23,4 +23,4 @@ def test_the_server_has_a_gpu_if_it_has_a_share(tiny, share, device):
     federation = build_federation(config)
     model = check_model(config, federation.shape, federation.classes)
     asked = config.model_copy(update={"resources": Resources(server_gpus=share)})
-    assert Server(asked, federation, model).device == torch.device(device)
+    assert HostedServer(asked, federation, model).device == torch.device(device)

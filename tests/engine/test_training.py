@@ -11,9 +11,9 @@ from probes import OwnSamples
 from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
-from raysim.api.server import Server
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.hook_checks import CHECKS
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.local_training import epochs
 from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.engine.rates import learning_rate
@@ -312,7 +312,7 @@ def test_progress_is_that_of_the_run(tiny):
     windows = {"asynchronous": {"window": 5, "rounds_per_window": 2}}
     config = tiny(training__rounds_per_task=None, scenario__boundaries=windows)
     federation = build_federation(config)
-    server = Server(config, federation, check_model(config, federation.shape, federation.classes))
+    server = HostedServer(config, federation, check_model(config, federation.shape, federation.classes))
     server.begin_round()
     assert server.progress == Progress(1, 10, 0, 0, 10)
 

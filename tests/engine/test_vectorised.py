@@ -152,7 +152,7 @@ class AskingAgain(Method):
 
     class Client(ClientHalf):
         def compare(self, client, message):
-            batch = client.show(client.arrived[:1])
+            batch = client.samples(client.arrived[:1])
             first = yield batch
             second = yield batch
             return {"gap": Term((first - second).abs().max())}
@@ -355,9 +355,9 @@ class Asking(Method):
             if not len(client.arrived):
                 return {}
             client.model.parameters.mul_(0.5 + client.id)
-            first = yield client.show(client.arrived[:3])
+            first = yield client.samples(client.arrived[:3])
             client.model.parameters.sub_(first)
-            second = yield client.show(client.arrived[:3])
+            second = yield client.samples(client.arrived[:3])
             return {"gradient": Term(second)}
 
     class Server(ServerHalf):

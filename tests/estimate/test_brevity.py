@@ -118,7 +118,7 @@ class Generating(Method):
             return Delta(delta.parameters, delta.buffers)
 
         def end_task(self, server):
-            network = server.make("generator", generator)
+            network = server.auxiliary_network("generator", generator)
             yield Request("one")
             for _ in range(self.method.steps):
                 spend(2)
@@ -206,7 +206,7 @@ class Beside(Method):
 
     class Client(ClientHalf):
         def finish(self, client, delta):
-            client.make("generator", generator)
+            client.auxiliary_network("generator", generator)
             return delta, {}
 
 

@@ -235,7 +235,7 @@ class Summing(Method):
         last = None
 
         def finish(self, client, delta):
-            x, y = client.show(client.memory.entries().positions)
+            x, y = client.samples(client.memory.entries().positions)
             losses = [client.loss(client.model(x), y) for _ in range(3)]
             new = sum(client.model.gradient_of(loss) for loss in losses)
             old = {} if self.last is None else {"old": Term(self.last)}

@@ -26,7 +26,7 @@ class Replaying(Method):
         kept = 0
 
         def embed(self, client, message):
-            x, _ = client.show(client.arrived)
+            x, _ = client.samples(client.arrived)
             return {"features": Term(x.flatten(1))}
 
         def scores(self, client, message):

@@ -132,7 +132,7 @@ def test_they_are_shown_by_their_task(tiny: Any, host_of: Any, quiet_torch: None
         pixels = federation.tasks[window].pixels
         assert pixels is not None
         expected = federation.dataset.train.x[rows][:, pixels]
-        np.testing.assert_array_equal(client.show_unlabelled(client.unlabelled), expected)
+        np.testing.assert_array_equal(client.unlabelled_samples(client.unlabelled), expected)
         assert len(client.arrived) + len(rows) == 12
 
 

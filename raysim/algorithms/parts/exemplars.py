@@ -93,7 +93,7 @@ def unit_features(client: Client, positions: Tensor, purpose: str) -> Tensor:
     rows = [model.parameters.new_zeros(0, model.widths[head])]
     with client.rng_scope(purpose):
         for part in client.batches(len(positions), single=True):
-            x, _ = client.show(positions[part])
+            x, _ = client.samples(positions[part])
             rows.append(model.inputs(x, model.parameters, model.buffers, [head])[head])
     return functional.normalize(torch.cat(rows).double(), dim=1)
 

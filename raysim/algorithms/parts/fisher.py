@@ -33,7 +33,7 @@ def fisher_diagonal(client: Client, positions: Tensor, form: FisherForm, sample_
     drawn = positions[order[:sample_size]]
     model.module.eval()
     for part in client.batches(len(drawn), single=True) if form == "batch" else [slice(len(drawn))]:
-        x, y = client.show(drawn[part])
+        x, y = client.samples(drawn[part])
         with client.rng_scope(purpose):
             if form == "batch":
                 mean = model.gradient_of(client.loss(model(x), y))

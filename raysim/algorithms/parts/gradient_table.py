@@ -36,7 +36,7 @@ class Components:
         parts = client.batches(samples)
         if parts:  # BatchNorm cannot take a single last sample: it joins the part before it, or is never used
             parts[-1] = slice(parts[-1].start, samples)
-        self._shown = [client.show(positions[part], None if draws is None else draws[part]) for part in parts]
+        self._shown = [client.samples(positions[part], None if draws is None else draws[part]) for part in parts]
         self.weights = [(part.stop - part.start) / samples for part in parts]
 
     def __len__(self) -> int:

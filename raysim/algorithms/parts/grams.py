@@ -29,7 +29,7 @@ def gram_matrices(client: Client, positions: Tensor, alphas: Mapping[str, float]
     if client.data.augment:
         draws = torch.from_numpy(client.data.draw(client.generator(purpose), len(positions)))
     for part in client.batches(len(positions), single=True):
-        x, _ = client.show(positions[part], None if draws is None else draws[part])
+        x, _ = client.samples(positions[part], None if draws is None else draws[part])
         with client.rng_scope(purpose):
             inputs = model.inputs(x, model.parameters, model.buffers, [*alphas])
         for name, rows in inputs.items():

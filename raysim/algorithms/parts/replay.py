@@ -19,7 +19,7 @@ def draw_entries(client: Client, count: int, purpose: str) -> Entries | None:
 
 def to_batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:
     """Return the entries as x [n, ...] and y [n], augmented as in training."""
-    return client.show(entries.positions, entries.draws)
+    return client.samples(entries.positions, entries.draws)
 
 
 def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:

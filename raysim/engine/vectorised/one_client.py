@@ -13,7 +13,9 @@ from torch import Tensor
 from raysim.api.client import Client
 from raysim.api.messages import Broadcast, Delta
 from raysim.api.method import ClientHalf
+from raysim.api.networks import Build
 from raysim.engine.hosted_client import HostedClient
+from raysim.models.flat import FlatModel, Weights
 from raysim.system.errors import RunError
 
 

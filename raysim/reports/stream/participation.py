@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.attendance import Participants, choosing_methods, plan_rounds, plan_updates
 from raysim.engine.compatibility import make_methods, unsent_bytes
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.virtual_time import Dispatch, Update
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
@@ -71,7 +71,7 @@ def find_turnout(config: Config, federation: Federation, model: FlatModel, clien
     Raises:
         WrongResult: a custom sampler returned something other than ids of present clients.
     """
-    methods, server = make_methods(config), Server(config, federation, model)
+    methods, server = make_methods(config), HostedServer(config, federation, model)
     server.local_bytes = unsent_bytes(methods, model)
     if isinstance(config.schedule, AsynchronousSchedule):
         return _of_timetable(plan_updates(config, federation.availability, server, methods), clients)
