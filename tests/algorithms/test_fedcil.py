@@ -12,9 +12,10 @@ from torch import nn
 import raysim
 from raysim.algorithms.fedcil import FedCil, as_mask, draw_balanced
 from raysim.algorithms.parts.acgan import Acgan, AsInputs, Optimizers, draw_images, make_generator, noise_of
-from raysim.api import Broadcast, FlatModel, LocalSgd, Server, Weights
+from raysim.api import Broadcast, FlatModel, LocalSgd, Weights
 from raysim.api.pictures import make_picture
 from raysim.engine.events import RoundDone
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.orders import RoundInfo
 from raysim.system.errors import ConfigError
 
@@ -259,7 +260,9 @@ def test_without_replay_the_frozen_generator_is_not_used(tiny, simulate, monkeyp
 def test_a_tasks_picture_has_at_most_256_images(tiny, simulate, monkeypatch, classes, images):
     """Eight images of each class; of more than 32 classes fewer; of more than 256 only those classes' that fit."""
     recorded = []
-    monkeypatch.setattr(Server, "record_image", lambda server, name, x, captions: recorded.append((name, x, captions)))
+    monkeypatch.setattr(
+        HostedServer, "record_image", lambda server, name, x, captions: recorded.append((name, x, captions))
+    )
     simulate(
         tiny(
             dataset={**IMAGES, "classes": classes, "train": classes, "test": classes},

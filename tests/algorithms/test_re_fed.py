@@ -50,7 +50,7 @@ def begun(monkeypatch):
     def spied_norms(half, client, stored):
         found = norms(half, client, stored)
         seen[-1] |= {"stored": stored.tolist(), "norms": found, "w": client.received.clone(), "lr": client.lr,
-                     "phase": client.phases, "x": client.samples(stored)[0], "y": client.samples(stored)[1]}  # fmt: skip
+                     "phase": client.phases, **dict(zip("xy", client.samples(stored), strict=True))}  # fmt: skip
         return found
 
     def spied(half, client):

@@ -13,6 +13,7 @@ from raysim.config import Config
 from raysim.engine import attendance
 from raysim.engine.attendance import Participants, choosing_methods, plan_rounds, plan_updates
 from raysim.engine.compatibility import make_methods
+from raysim.engine.hosted_server import HostedServer
 from raysim.engine.virtual_time import Update
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
@@ -43,9 +44,9 @@ def stream(*name: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest(), "little")))
 
 
-def server_of(config: Config) -> Server:
+def server_of(config: Config) -> HostedServer:
     federation = build_federation(config)
-    return Server(config, federation, check_model(config, federation.shape, federation.classes))
+    return HostedServer(config, federation, check_model(config, federation.shape, federation.classes))
 
 
 def rounds_of(config: Config, rounds: Iterable[int]) -> list[Participants]:
