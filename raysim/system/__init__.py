@@ -1,2 +1,2 @@
-"""Code independent of federated learning: random streams, devices, files, locks, signals, memory, hardware, errors
+"""Code independent of federated learning: random streams, devices, files, locks, signals, memory use, hardware, errors
 and serialized state."""

@@ -20,7 +20,7 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak memory, in bytes, of one process on a machine."""
+    """The peak memory use, in bytes, of one process on a machine."""
 
     machine: str
     pid: int
@@ -38,7 +38,7 @@ def own_peak() -> Peak:
 
 
 class Footprint:
-    """Samples the memory of this process and all its descendants (including Ray and the actors) in a thread.
+    """Samples the memory use of this process and all its descendants (including Ray and the actors) in a thread.
 
     PSS counts a page shared by n processes as 1/n in each, so the sum counts it once. Without PSS, the unshared memory
     (USS) is summed.
@@ -73,7 +73,7 @@ class Footprint:
 
     @property
     def peak_bytes(self) -> int:
-        """The peak memory of all processes together, in bytes."""
+        """The peak memory use of all processes together, in bytes."""
         return max(self._here + self._elsewhere, self._before)
 
     def reach(self, nbytes: int) -> None:
