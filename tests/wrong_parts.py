@@ -53,7 +53,9 @@ def tasks(dataset: Dataset, tasks: int, generator: Any, *, wrong: str = "raises"
 
 
 class Optimizer:
-    def __init__(self, *, lr: float = 0.1, wrong: str = "raises") -> None:
+    default_lr = 0.1
+
+    def __init__(self, *, wrong: str = "raises") -> None:
         self.wrong = wrong
         if wrong == "vectors":
             self.vectors = 3

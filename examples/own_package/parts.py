@@ -63,12 +63,12 @@ def darker(
 class Lion:
     """Lion: the sign of a momentum (Chen et al., NeurIPS 2023)."""
 
+    default_lr = 1e-3  # of the key lr, which every optimizer has; each step receives the rate
     vectors = 1, 2  # of the parameters' length: it keeps one, and a step takes two more
 
     def __init__(
         self,
         *,
-        lr: Annotated[float, Gt(0), doc("the learning rate, which every optimizer must have")] = 1e-3,
         betas: Annotated[tuple[float, float], doc("what the step and the momentum keep of the past")] = (0.9, 0.99),
     ) -> None:
         self.betas = betas

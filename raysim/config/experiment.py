@@ -43,6 +43,10 @@ class Optimizer(NamedComponent):
         """The learning rate, a key of every optimizer."""
         return cast(float, self.keys()["lr"])
 
+    def make(self) -> Any:
+        """Return a new optimizer. It has no learning rate of its own: each step receives the round's."""
+        return self.function()(**{key: value for key, value in self.keys().items() if key != "lr"})
+
 
 class LrDecay(NamedComponent):
     """How the learning rate changes over the run: by factors per round and task, or by another schedule."""

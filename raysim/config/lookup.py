@@ -35,7 +35,7 @@ class Kind:
         table: the place of the table.
         takes: the positional parameters.
         may_take: optional positional parameters after them.
-        keys: the required keys.
+        declares: the attribute that must be a number.
         parent: the required base class.
         listed: the name of the kind in `raysim list`, if it is listed.
         about: what the components of the kind do.
@@ -44,7 +44,7 @@ class Kind:
     table: str
     takes: tuple[str, ...] = ()
     may_take: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
+    declares: str | None = None
     parent: str | None = None
     listed: str | None = None
     about: str = ""
@@ -76,7 +76,7 @@ KINDS = {
         about="random changes of the training images",
     ),
     "optimizer": Kind(
-        "raysim.engine.optimizer:OPTIMIZERS", keys=("lr",), listed="optimizers", about="local training's steps"
+        "raysim.engine.optimizer:OPTIMIZERS", declares="default_lr", listed="optimizers", about="local training's steps"
     ),
     "rate schedule": Kind(
         "raysim.engine.rates:RATE_SCHEDULES",
@@ -210,7 +210,6 @@ def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Cal
             return component
     try:
         found, needed = positional_parameters(component)
-        lacking = [key for key in wanted.keys if key not in keyword_parameters(component)]
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{kind} {show(name)}: its signature cannot be read: {error}") from error
     given = (*wanted.takes, *(name for name in found[len(wanted.takes) :] if name in wanted.may_take))
@@ -219,8 +218,11 @@ def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Cal
         more = "".join(f" or, in addition, {name}" for name in wanted.may_take)
         takes = f"({', '.join(wanted.takes)}){more} and its keys, which are keyword-only"
         raise ConfigError(f"{kind} {show(name)}: found the parameters ({', '.join(found)}), allowed: {takes}")
-    if lacking:
-        words = f"found no keyword-only parameter {lacking[0]}, allowed: one, which is a key of every {kind}"
+    if wanted.declares and not isinstance(getattr(component, wanted.declares, None), int | float):
+        words = f"found no number {wanted.declares}, allowed: {wanted.declares} = 0.01, the default of the key lr"
+        raise ConfigError(f"{kind} {show(name)}: {words}")
+    if wanted.declares and "lr" in keyword_parameters(component):
+        words = f"found the parameter lr, allowed: the attribute {wanted.declares}; each step receives the round's rate"
         raise ConfigError(f"{kind} {show(name)}: {words}")
     return component
 

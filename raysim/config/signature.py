@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from annotated_types import DocInfo
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from raysim.config.block import Block
+from raysim.config.block import Block, Positive
 from raysim.system.custom_code import bare_function
 from raysim.system.errors import ConfigError
 
@@ -48,6 +48,9 @@ def _made_keys(component: Component) -> type[Block]:
         hints = _read_hints(component, [p.name for p in parameters])
         # the fields get names of their own, so that a key may be called copy or json as pydantic's methods are
         fields = {f"key_{p.name}": _to_field(component, p, hints.get(p.name, Any)) for p in parameters}
+        rate = getattr(component, "default_lr", None)
+        if rate is not None and "key_default_lr" not in fields:  # an optimizer: its steps receive the rate, not it
+            fields = {"key_lr": (Positive, Field(rate, alias="lr", description="the learning rate")), **fields}
         make: Any = create_model  # its overloads do not know fields that are given as a mapping
         made: type[Block] = make(f"Keys of {name}", __base__=_Keys, **fields)
         return made

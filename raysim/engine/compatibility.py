@@ -15,7 +15,7 @@ from raysim.engine.custom_classes import check_classes
 from raysim.engine.hook_checks import check_replies
 from raysim.engine.hook_names import check_hook_names
 from raysim.engine.memory_choice import TASK_ENDS, choose_memory
-from raysim.engine.optimizer import sgd, try_optimizer
+from raysim.engine.optimizer import Sgd, try_optimizer
 from raysim.engine.vectorised.support import check_vectorised
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
@@ -224,7 +224,7 @@ def unsent_bytes(methods: Mapping[str, Method], model: FlatModel) -> int:
 def _has_sgd_without(config: Config, *keys: str) -> bool:
     optimizer = config.training.optimizer
     one_rate = not config.training.lr_scales
-    return one_rate and optimizer.function() is sgd and not any(optimizer.keys()[key] for key in keys)
+    return one_rate and optimizer.function() is Sgd and not any(optimizer.keys()[key] for key in keys)
 
 
 _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import doc
@@ -18,11 +18,11 @@ from raysim.system.errors import RunError
 from raysim.system.state import describe_foreign
 
 OPTIMIZERS: Mapping[str, str] = {
-    "sgd": "raysim.engine.optimizer:sgd",
-    "adam": "raysim.engine.optimizer:adam",
-    "adamw": "raysim.engine.optimizer:adamw",
+    "sgd": "raysim.engine.optimizer:Sgd",
+    "adam": "raysim.engine.optimizer:Adam",
+    "adamw": "raysim.engine.optimizer:AdamW",
 }
-"""Name in YAML -> `module:function`. The function receives the keys, including `lr`, and returns a new optimizer."""
+"""Name in YAML -> `module:class`. The class receives the keys except `lr`, which every step receives."""
 
 USUAL_VECTORS = 2, 2  # the default if an optimizer has no attribute `vectors`: Adam's numbers
 
@@ -34,41 +34,55 @@ def _check_nesterov(nesterov: bool, info: ValidationInfo) -> bool:
     return nesterov
 
 
-def sgd(
-    *,
-    lr: Annotated[Positive, doc("the learning rate")] = 0.01,
-    momentum: Annotated[BelowOne, doc("the momentum; local training resets it, unless training.keep_optimizer")] = 0.0,
-    nesterov: Annotated[
-        bool, AfterValidator(_check_nesterov), doc("Nesterov momentum; needs momentum above 0")
-    ] = False,
-    weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
-) -> LocalSgd:
+class Sgd(LocalSgd):
     """Stochastic gradient descent."""
-    return LocalSgd(momentum, nesterov, weight_decay)
+
+    default_lr: ClassVar = 0.01
+
+    def __init__(
+        self,
+        *,
+        momentum: Annotated[
+            BelowOne, doc("the momentum; local training resets it, unless training.keep_optimizer")
+        ] = 0.0,
+        nesterov: Annotated[
+            bool, AfterValidator(_check_nesterov), doc("Nesterov momentum; needs momentum above 0")
+        ] = False,
+        weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
+    ) -> None:
+        super().__init__(momentum, nesterov, weight_decay)
 
 
-def adam(
-    *,
-    lr: Annotated[Positive, doc("the learning rate")] = 0.001,
-    betas: Annotated[tuple[BelowOne, BelowOne], doc("the decay of the two moments")] = (0.9, 0.999),
-    eps: Annotated[Positive, doc("added to the denominator")] = 1e-8,
-    weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
-) -> LocalAdam:
+class Adam(LocalAdam):
     """Adam (Kingma and Ba, ICLR 2015). Local training resets its moments, unless training.keep_optimizer."""
-    return LocalAdam(betas, eps, weight_decay, decoupled=False)
+
+    default_lr: ClassVar = 0.001
+
+    def __init__(
+        self,
+        *,
+        betas: Annotated[tuple[BelowOne, BelowOne], doc("the decay of the two moments")] = (0.9, 0.999),
+        eps: Annotated[Positive, doc("added to the denominator")] = 1e-8,
+        weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
+    ) -> None:
+        super().__init__(betas, eps, weight_decay, decoupled=False)
 
 
-def adamw(
-    *,
-    lr: Annotated[Positive, doc("the learning rate")] = 0.001,
-    betas: Annotated[tuple[BelowOne, BelowOne], doc("the decay of the two moments")] = (0.9, 0.999),
-    eps: Annotated[Positive, doc("added to the denominator")] = 1e-8,
-    weight_decay: Annotated[
-        NotNegative, doc("the decoupled decay: a step subtracts lr * weight_decay * parameters")
-    ] = 0.01,
-) -> LocalAdam:
+class AdamW(LocalAdam):
     """AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
-    return LocalAdam(betas, eps, weight_decay, decoupled=True)
+
+    default_lr: ClassVar = 0.001
+
+    def __init__(
+        self,
+        *,
+        betas: Annotated[tuple[BelowOne, BelowOne], doc("the decay of the two moments")] = (0.9, 0.999),
+        eps: Annotated[Positive, doc("added to the denominator")] = 1e-8,
+        weight_decay: Annotated[
+            NotNegative, doc("the decoupled decay: a step subtracts lr * weight_decay * parameters")
+        ] = 0.01,
+    ) -> None:
+        super().__init__(betas, eps, weight_decay, decoupled=True)
 
 
 class ScaledOptimizer:

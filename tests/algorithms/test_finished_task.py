@@ -35,7 +35,7 @@ def test_the_exchange_at_a_tasks_end_shows_all_windows_of_the_task(tiny, simulat
         sizes = [client.stream.samples_of(task) for task in range(2)]
         ends.append((client.id, client.window, sorted(shown), sizes))
 
-    monkeypatch.setattr(Client, "show", spy)
+    monkeypatch.setattr(Client, "samples", spy)
     monkeypatch.setattr(OneAtATime, "exchange", watch)
     simulate(tiny(scenario=ONLINE, methods={method: {}}, **more))
     assert sorted((client, window) for client, window, *_ in ends) == [

@@ -28,7 +28,7 @@ def client_of(module, x, y, batch=4, kept_out=None):
         arrived=torch.arange(len(y)),
         computes=True,
         generator=lambda purpose: draws,
-        show=lambda positions: (x[positions], y[positions]),
+        samples=lambda positions: (x[positions], y[positions]),
         batches=lambda n, single: cut_into_batches(n, batch, normalises=False),
         rng_scope=lambda purpose: nullcontext(),
         shared=SimpleNamespace(objective=Classification()),

@@ -230,8 +230,10 @@ ON_THE_COMMAND_LINE = [
      "training.lr_decay.per_round: unknown key 'per_round' of 'cosine'; did you mean "
      "'training.lr_decay={name: factors, per_round: ...}'?")),
     (["training.optimizer=named_components:no_rate"], ("training.optimizer=named_components:no_rate: optimizer "
-     "'named_components:no_rate': found no keyword-only parameter lr, allowed: one, which is a key of every "
-     "optimizer")),
+     "'named_components:no_rate': found no number default_lr, allowed: default_lr = 0.01, the default of the key lr")),
+    (["training.optimizer=named_components:OwnRate"], ("training.optimizer=named_components:OwnRate: optimizer "
+     "'named_components:OwnRate': found the parameter lr, allowed: the attribute default_lr; each step receives the "
+     "round's rate")),
     (["memory.policy=named_components:net"], ("memory.policy=named_components:net: memory policy "
      "'named_components:net': found a Python function, allowed: a subclass of raysim.memory.Policy")),
     (["scenario.kind=named_components:net"], ("scenario.kind=named_components:net: task scenario "

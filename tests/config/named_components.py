@@ -70,6 +70,14 @@ def no_rate(*, momentum: float = 0.9) -> None:
     """An optimizer without a learning rate."""
 
 
+class OwnRate:
+    """An optimizer that would receive the learning rate twice."""
+
+    default_lr = 0.1
+
+    def __init__(self, *, lr: float = 0.1) -> None: ...
+
+
 def stream(client: int, start: int) -> None:
     """A stream, which only the config looks at."""
 

@@ -8,7 +8,7 @@ import torch
 
 from raysim.config import ConfigError, load
 from raysim.engine.compatibility import check_methods
-from raysim.engine.optimizer import ScaledOptimizer, adam, adamw, sgd
+from raysim.engine.optimizer import Adam, AdamW, ScaledOptimizer, Sgd
 
 STEPS = 200
 SGD = [
@@ -42,19 +42,19 @@ def compare(optimizer, oracle, dtype):
 @DTYPES
 @pytest.mark.parametrize("keys", SGD)
 def test_sgd_is_torchs(keys, dtype):
-    compare(sgd(**keys), lambda w: torch.optim.SGD(w, lr=1.0, foreach=False, **keys), dtype)
+    compare(Sgd(**keys), lambda w: torch.optim.SGD(w, lr=1.0, foreach=False, **keys), dtype)
 
 
 @DTYPES
 @pytest.mark.parametrize("keys", ADAM)
 def test_adam_is_torchs(keys, dtype):
-    compare(adam(**keys), lambda w: torch.optim.Adam(w, lr=1.0, foreach=False, **keys), dtype)
+    compare(Adam(**keys), lambda w: torch.optim.Adam(w, lr=1.0, foreach=False, **keys), dtype)
 
 
 @DTYPES
 @pytest.mark.parametrize("keys", ADAM)
 def test_adamw_is_torchs_with_its_defaults(keys, dtype):
-    compare(adamw(**keys), lambda w: torch.optim.AdamW(w, lr=1.0, foreach=False, **keys), dtype)
+    compare(AdamW(**keys), lambda w: torch.optim.AdamW(w, lr=1.0, foreach=False, **keys), dtype)
 
 
 def test_the_first_step_by_hand():
@@ -63,10 +63,10 @@ def test_the_first_step_by_hand():
     AdamW takes lr wd w off before: 2 - 0.5 * 0.1 * 2 = 1.9, then 1.9 + 0.5.
     """
     for optimizer, gradient, wanted in (
-        (sgd(weight_decay=0.1), 1.0, pytest.approx(1.4, rel=1e-15)),
-        (sgd(momentum=0.9, nesterov=True), 1.0, pytest.approx(1.05, rel=1e-15)),
-        (adam(), -4.0, pytest.approx(2.5, rel=1e-8)),
-        (adamw(weight_decay=0.1), -4.0, pytest.approx(2.4, rel=1e-8)),
+        (Sgd(weight_decay=0.1), 1.0, pytest.approx(1.4, rel=1e-15)),
+        (Sgd(momentum=0.9, nesterov=True), 1.0, pytest.approx(1.05, rel=1e-15)),
+        (Adam(), -4.0, pytest.approx(2.5, rel=1e-8)),
+        (AdamW(weight_decay=0.1), -4.0, pytest.approx(2.4, rel=1e-8)),
     ):
         w = torch.tensor([2.0], dtype=torch.float64)
         optimizer.step(w, torch.tensor([gradient], dtype=torch.float64), 0.5)
@@ -75,7 +75,7 @@ def test_the_first_step_by_hand():
 
 @pytest.mark.parametrize(
     "optimizer",
-    [sgd(momentum=0.9, weight_decay=0.1), sgd(momentum=0.9, nesterov=True), adam(weight_decay=0.1), adamw()],
+    [Sgd(momentum=0.9, weight_decay=0.1), Sgd(momentum=0.9, nesterov=True), Adam(weight_decay=0.1), AdamW()],
 )
 def test_the_gradient_is_left_as_it_was(optimizer):
     gradient = torch.ones(3)
@@ -86,10 +86,10 @@ def test_the_gradient_is_left_as_it_was(optimizer):
 
 def test_every_optimizer_starts_without_a_past():
     """With momentum the first step is lr * g whatever was done before."""
-    used = sgd(momentum=0.9)
+    used = Sgd(momentum=0.9)
     used.step(torch.zeros(1), torch.ones(1), 1.0)
     w = torch.zeros(1)
-    sgd(momentum=0.9).step(w, torch.ones(1), 1.0)
+    Sgd(momentum=0.9).step(w, torch.ones(1), 1.0)
     assert w.item() == -1.0
     used.step(w, torch.ones(1), 1.0)
     assert w.item() == pytest.approx(-2.9)
@@ -99,8 +99,8 @@ def test_no_step_imports_torchs_compiler():
     steps = """
 import sys
 import torch
-from raysim.engine.optimizer import adam, adamw, sgd
-for optimizer in (sgd(momentum=0.9, nesterov=True), adam(), adamw()):
+from raysim.engine.optimizer import Adam, AdamW, Sgd
+for optimizer in (Sgd(momentum=0.9, nesterov=True), Adam(), AdamW()):
     optimizer.step(torch.zeros(3), torch.ones(3), 0.1)
 sys.exit("torch._dynamo" in sys.modules)
 """
