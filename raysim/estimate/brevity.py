@@ -67,4 +67,9 @@ def counts_of(method: Method) -> Iterator[tuple[str, int, int, tuple[str, ...]]]
         words = next((note.words for note in notes if isinstance(note, Repeats)), ())
         value = getattr(method, name, None) if words else None
         if value:
-            yield name, value, next((int(note.ge) for note in notes if isinstance(note, Ge)), 1), words
+            yield (
+                name,
+                value,
+                next((note.ge for note in notes if isinstance(note, Ge) and isinstance(note.ge, int)), 1),
+                words,
+            )

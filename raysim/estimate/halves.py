@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from raysim.estimate.brevity import shorten
 from raysim.estimate.rehearsal import FEW, Rehearsal, in_small, rehearse
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
+from raysim.system.children import at_once
 
 Ints = npt.NDArray[np.int64]
 BATCHES = (2, 3)  # of the two rehearsals, and the most samples that methods make for a step
@@ -24,13 +26,17 @@ def rehearse_halves(config: Config, federation: Federation, model: FlatModel) ->
     fails here is the run's to refuse; it counts as nothing.
     """
     built_in = {name: keys for name, keys in config.methods.items() if ":" not in name}
-    size, seen = min(config.training.batch_size, FEW), list[Rehearsal]()
-    with suppress(Exception):
-        for batches in BATCHES if built_in else ():
+    size = min(config.training.batch_size, FEW)
+
+    def carry_out(batches: int) -> Rehearsal | None:
+        with suppress(Exception):
             short, brevity = shorten(config.model_copy(update={"methods": built_in}), batches)
             small = in_small(short, federation, batches, size, ROUNDS)
-            seen.append(Rehearsal(batches, brevity, small[0].training, rehearse(*small, model, ROUNDS, brevity.made)))
-    return seen
+            return Rehearsal(batches, brevity, small[0].training, rehearse(*small, model, ROUNDS, brevity.made))
+        return None
+
+    seen = at_once([partial(carry_out, batches) for batches in BATCHES]) if built_in else []
+    return [each for each in seen if each is not None]
 
 
 def measure_halves(rehearsals: Sequence[Rehearsal], batches: Ints) -> tuple[Ints, Ints, tuple[int, int]]:

@@ -50,6 +50,7 @@ PROCESS_BYTES = _PRIVATE + 40 * MIB  # an actor's private memory, with Ray's imp
 # The same of a forked process (see raysim.actors.fork_server) that has trained. The fork server shares half of its own.
 FORKED_BYTES = 36 * MIB
 SERVER_BYTES = PROCESS_BYTES // 2
+LIBRARY_BYTES = 100 * MIB  # of libraries' pages that a run in one process reads, beside another one that has read them
 # In each process, for torch's compiler. Networks of torchvision's import it, and so does torch.func.grad, with which
 # methods take gradients by sample. The trials before an estimate import it here, too.
 COMPILER, COMPILER_BYTES = "torch._dynamo", 155 * MIB
@@ -69,6 +70,7 @@ SERVER_UPDATE_VECTORS = 4
 # For each client of a program (training.vectorise): vectors, and outputs of a batch's layers with their patches.
 # Measured as what torch reserved on an H200 with an MLP, the MNIST CNN and ResNet-18; see docs/benchmarks.md.
 TOGETHER_VECTORS = 16
+IN_A_STEP = ("batch", "penalty")  # hooks that may add samples to a step
 TOGETHER_PASSES = 10
 
 
@@ -115,7 +117,7 @@ class MemoryNeed:
     def alone(self) -> int:
         """The bytes of a run that is all in one process."""
         apart = self.data + self.mapped + self.coordinator
-        return PROCESS_BYTES + self.imported + self.host + self.working + self._of_clients + apart
+        return LIBRARY_BYTES + PROCESS_BYTES + self.imported + self.host + self.working + self._of_clients + apart
 
     @property
     def driver(self) -> int:
@@ -188,7 +190,11 @@ def estimate_memory(
     broadcasts = copies * (1 + means)
     outputs, widest = measure_activations(model, two_samples(model.module, federation.shape, federation.vocabulary))
     tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
-    training = size * outputs
+    # memories are replayed in the same step, as many samples as a batch has
+    replayed = any(
+        m.memory is not None and any(overrides(m.Client, hook) for hook in IN_A_STEP) for m in methods.values()
+    )
+    training = size * outputs * (1 + replayed)
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
     kept = min(training, KEPT_BYTES)
     on_gpu = training + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(training, evaluating)

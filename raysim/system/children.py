@@ -5,7 +5,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import psutil
 import torch
@@ -72,7 +72,7 @@ def _carry_out(function: Callable[[], object], into: int) -> NoReturn:
         os._exit(status)  # what the parent does at its end is not the child's to do
 
 
-def _receive(child: int, result: int) -> object:
+def _receive(child: int, result: int) -> Any:
     """Return a child's result or error once it has ended."""
     with os.fdopen(result, "rb") as file:
         text = file.read()
