@@ -61,7 +61,7 @@ WARM_UP = 2  # rounds that are not counted
 Places = dict[str, list[tuple[Any, str]]]  # the functions that are timed as one
 
 COORDINATOR: Places = {
-    "draw the cohort": [(synchronous, "select_clients")],
+    "draw the cohort": [(synchronous, "choose_participants")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "move clients": [(Rebalancing, "plan_moves"), (Rebalancing, "add_times")],

@@ -13,13 +13,13 @@ from math import fsum
 from typing import Any, ClassVar
 
 from raysim.api.messages import Broadcast, Delta
-from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule as Schedule
+from raysim.engine.attendance import plan_updates
 from raysim.engine.events import Dispatched
-from raysim.engine.exchange import Exchange, expected_bytes
+from raysim.engine.exchange import Exchange
 from raysim.engine.orders import Reply
 from raysim.engine.synchronous import RoundOutcome
-from raysim.engine.virtual_time import Clock, Dispatch, EventSimulation, Update, discount
+from raysim.engine.virtual_time import Dispatch, Update, discount
 from raysim.federation.availability import Availability
 from raysim.system.state import Stateful
 
@@ -41,13 +41,12 @@ class AsynchronousUpdates(Stateful):
         {"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_cohorts", "_away"}
     )
 
-    def __init__(self, exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> None:
+    def __init__(self, exchange: Exchange, schedule: Schedule, availability: Availability) -> None:
         self._exchange = exchange
         self._server = exchange.server
         self._schedule = schedule
         methods = {half.name: half.method for half in exchange.halves.values()}
-        nbytes = expected_bytes(exchange.server, methods)
-        self._timetable = plan_updates(exchange.config, clock, schedule, availability, nbytes)
+        self._timetable = plan_updates(exchange.config, availability, exchange.server, methods)
         self._tickets: dict[int, Any] = {}  # dispatch number -> the runner's handle for the order, or its reply
         self._sent: dict[int, Delta] = {}  # dispatch number -> the parts of the sent model that `_mix` needs
         self._cohorts: dict[int | None, _Cohort] = {}  # server update -> the dispatches that it uses
@@ -204,23 +203,3 @@ class AsynchronousUpdates(Stateful):
             means=means,
             dispatches=[Dispatched(d.client, d.sent - began, d.back - began, d.fate) for d in update.dispatched],
         )
-
-
-def plan_updates(
-    config: Config, clock: Clock, schedule: Schedule, availability: Availability, nbytes: int
-) -> list[Update]:
-    """Return a run's timetable. `nbytes` is the expected traffic of one client's round, in both directions."""
-    travel = clock.travel(nbytes)
-
-    def seconds(client: int, version: int) -> float:
-        return clock.training(client, availability.size(client, version + 1)) + travel
-
-    simulation = EventSimulation(
-        seed=config.seed,
-        schedule=schedule,
-        dropout=config.clients.dropout,
-        updates=availability.rounds,
-        present=lambda version: availability.present(version + 1),
-        seconds=seconds,
-    )
-    return list(simulation.timetable())

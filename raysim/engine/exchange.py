@@ -85,16 +85,6 @@ def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
     return guard_globals(f"{half.name}: {hook} of its server half", "server")
 
 
-def select_clients(server: Server, halves: Iterable[ServerHalf], calls: HookCalls) -> Sequence[int]:
-    """Return the clients of the server's round, chosen by one of these halves or by the sampler."""
-    for half in halves_with_hook(halves, "select"):
-        with guard_hook(half, "select"):
-            chosen = calls(half, "select", server)
-        return check_chosen(chosen, server.present, f"methods.{half.name}", type(half).select)
-    with guard_globals("participation.sampler", "server"):
-        return server.sample()
-
-
 def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
     """Return the bytes that virtual time assumes for one client's round, in both directions.
 

@@ -108,10 +108,9 @@ class Simulation(Stateful):
         self.model = model or check_model(config, federation.shape, federation.classes, federation.vocabulary)
         self.server = Server(config, federation, self.model)
         self.exchange = Exchange(config, self.server, runner)
-        clock = Clock(config)
-        self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, clock)
+        self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, Clock(config))
         if isinstance(config.schedule, AsynchronousSchedule):
-            self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
+            self.schedule = AsynchronousUpdates(self.exchange, config.schedule, federation.availability)
         self.chunks = chunks_for(self.model, federation)  # parts of the test sets
         remembers = any(half.method.memory is not None for half in self.exchange.halves.values())
         self._counts_memories = config.logging.memory and remembers

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from raysim.engine.attendance import Participants, choose_participants
 from raysim.engine.events import Dispatched
-from raysim.engine.exchange import Exchange, select_clients
-from raysim.engine.virtual_time import Clock, drops_out
+from raysim.engine.exchange import Exchange
+from raysim.engine.virtual_time import Clock
 from raysim.system.state import Stateful
 
 
@@ -36,14 +37,12 @@ class SynchronousRounds(Stateful):
     def update(self) -> RoundOutcome:
         """Carry out the server's current round."""
         server, exchange = self._server, self._exchange
-        chosen = sorted(select_clients(server, exchange.halves.values(), exchange.calls))
-        seed, rate = exchange.config.seed, exchange.config.clients.dropout
-        dropped = [client for client in chosen if drops_out(seed, rate, client, server.round)]
-        server.cohort = tuple(client for client in chosen if client not in dropped)
+        participants = choose_participants(exchange.config, server, exchange.halves.values(), exchange.calls)
+        server.cohort = participants.cohort
         server.shares = server.shares_of(server.cohort)
-        exchange.traffic.count_sent(dropped, {}, [server.model()])
+        exchange.traffic.count_sent(participants.dropped, {}, [server.model()])
         if not server.cohort:
-            return self._outcome(chosen, {})
+            return self._outcome(participants, {})
         exchange.drive_plans("prepare", server.cohort)
         message, broadcasts = exchange.announce()
         order = exchange.order("train", server.cohort, message, server.shares)
@@ -51,7 +50,7 @@ class SynchronousRounds(Stateful):
         reply = exchange.receive(exchange.begin(order, broadcasts))
         exchange.update_model(reply, reply.delta(server.parameters.dtype))
         exchange.drive_plans("conclude", server.cohort)
-        return self._outcome(chosen, reply.means())
+        return self._outcome(participants, reply.means())
 
     def end_task(self) -> float:
         """Carry out the plans at a task's end. Return the virtual seconds of the slowest client's transfers."""
@@ -59,9 +58,9 @@ class SynchronousRounds(Stateful):
         nbytes = self._exchange.traffic.take_by_client()
         return max(map(self._clock.travel, nbytes.values()), default=0.0)
 
-    def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
+    def _outcome(self, participants: Participants, means: dict[str, float]) -> RoundOutcome:
         """Return the outcome. The server waits for a dropped client as long as its training would have taken."""
-        server, clock = self._server, self._clock
+        server, clock, chosen = self._server, self._clock, participants.chosen
         nbytes = self._exchange.traffic.take_by_client()
         away = {k: clock.training(k, server.size(k)) + clock.travel(nbytes.get(k, 0)) for k in chosen}
         asked = [clock.travel(nbytes[k]) for k in nbytes if k not in away]  # plans may request from all clients

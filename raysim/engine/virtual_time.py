@@ -98,6 +98,11 @@ class Update:
     arrivals: list[Dispatch] = field(default_factory=list)  # the dispatches with client updates that are applied now
     discarded: list[Dispatch] = field(default_factory=list)  # the dispatches with client updates that were too old
 
+    @property
+    def fates(self) -> list[Literal["used", "discarded", "unused", "dropped"]]:
+        """The fate of each dispatch since the last server update."""
+        return [dispatch.fate for dispatch in self.dispatched]
+
 
 def discount(staleness: int, how: Staleness) -> float:
     """Return s(a), the factor of an update with staleness a (Xie et al., section 5.2), at least SMALLEST_DISCOUNT."""

@@ -13,13 +13,10 @@ from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.experiment import Training as TrainingConfig
 from raysim.config.timing import AsynchronousSchedule
-from raysim.engine.asynchronous import plan_updates
+from raysim.engine.attendance import choosing_methods, plan_rounds, plan_updates
 from raysim.engine.compatibility import make_methods, unsent_bytes
-from raysim.engine.exchange import Traffic, expected_bytes, select_clients
-from raysim.engine.hook_calls import HookCalls
+from raysim.engine.exchange import Traffic
 from raysim.engine.memory_choice import choose_memory
-from raysim.engine.profile import Profile
-from raysim.engine.virtual_time import Clock, drops_out
 from raysim.estimate.brevity import shorten
 from raysim.estimate.lines import Line, Sizes, add_up, fit, sizes_in
 from raysim.estimate.rehearsal import ENOUGH, FEW, Messages, Rehearsal, Round, in_small, rehearse, rounds_of
@@ -198,10 +195,10 @@ class Forecast:
 
     def pass_through(self) -> Cost:
         """Return the cost."""
-        cost, schedule = self.cost, self._config.schedule
+        cost = self.cost
         self._evaluate()
-        if isinstance(schedule, AsynchronousSchedule):
-            self._update_asynchronously(schedule)
+        if isinstance(self._config.schedule, AsynchronousSchedule):
+            self._update_asynchronously()
         else:
             self._update_synchronously()
         cost.down = self._traffic.down_by_method
@@ -210,7 +207,7 @@ class Forecast:
         sent = {name for _, *terms in replies for name, _ in terms}
         unseen = any(method.replies and name not in sent for name, method in self._methods.items())
         own = [method for method in self._methods.values() if is_custom(type(method))]
-        cost.unsure_updates = any(overrides(method.Server, "select") for method in own)
+        cost.unsure_updates = bool(choosing_methods(self._methods))
         cost.unsure_bytes |= bool(own) or unseen or not (self._regular or alike)
         foreign = any(overrides(method.Client, "batches") for method in self._methods.values())
         cost.unsure_steps = bool(own) or foreign or self._rule.samples == "remembered"
@@ -218,17 +215,12 @@ class Forecast:
 
     def _update_synchronously(self) -> None:
         """Go through rounds in which the server waits for its cohort."""
-        server, halves = self._server, [method.Server(name, method) for name, method in self._methods.items()]
-        calls = HookCalls(server.network, Profile(False, server.network.device))
-        seed, rate = self._config.seed, self._config.clients.dropout
+        server, rounds = self._server, range(1, self.cost.rounds + 1)
         replying = any(method.replies for method in self._methods.values())
-        for _ in range(self.cost.rounds):
-            server.begin_round()
-            chosen = sorted(select_clients(server, halves, calls))
-            dropped = {client for client in chosen if drops_out(seed, rate, client, server.round)}
-            server.cohort = tuple(client for client in chosen if client not in dropped)
+        for participants in plan_rounds(self._config, server, self._methods, rounds):
+            server.cohort = participants.cohort
             self.cost.unsure_bytes |= replying and not server.cohort  # no rehearsed round is without replies
-            self._traffic.count_sent(sorted(dropped), {}, [server.model()])
+            self._traffic.count_sent(participants.dropped, {}, [server.model()])
             for each in self._messages() if server.cohort else ():
                 self._send(server.cohort, each)
                 self._receive(server.cohort, each)
@@ -236,11 +228,10 @@ class Forecast:
             self.cost.updates += len(server.cohort)
             self._end_round()
 
-    def _update_asynchronously(self, schedule: AsynchronousSchedule) -> None:
+    def _update_asynchronously(self) -> None:
         """Pass through the server updates of an asynchronous schedule."""
-        config, server, times, self._regular = self._config, self._server, self._federation.availability, False
-        nbytes = expected_bytes(server, self._methods)
-        for update in plan_updates(config, Clock(config), schedule, times, nbytes):
+        server, self._regular = self._server, False
+        for update in plan_updates(self._config, self._federation.availability, server, self._methods):
             server.begin_round()
             for each in self._messages():
                 self._send([dispatch.client for dispatch in update.dispatched], each)

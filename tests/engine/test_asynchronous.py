@@ -10,6 +10,7 @@ from softmax_oracle import batch_order, local_phase
 from raysim.api.method import ClientHalf, Method
 from raysim.api.server import Server
 from raysim.engine import samplers
+from raysim.engine.attendance import Participants
 from raysim.engine.compatibility import check_methods
 from raysim.engine.virtual_time import discount
 from raysim.federation.federation import build_federation
@@ -149,7 +150,8 @@ def test_the_idle_share_by_hand(tiny, simulate):
     assert [(r.virtual_time, r.idle_share) for r in run.rounds] == [(12, 0), (24, 0), (36, 0), (48, 0)]
     clock = run.simulation.schedule._clock
     clock._per_sample[1] = 3.0
-    outcome = run.simulation.schedule._outcome([0, 1, 2], {})
+    participants = Participants(4, (0, 1, 2), seed=0, dropout=0.0)
+    outcome = run.simulation.schedule._outcome(participants, {})
     assert outcome.seconds == 36
     assert outcome.idle == pytest.approx(48 / 108)
 

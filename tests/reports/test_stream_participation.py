@@ -1,6 +1,7 @@
 """Who takes part, in the picture of a stream: the same as in the run's rounds.jsonl."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from test_stream_picture import BASE, drawn, facts_of, of_class, texts
 
 import raysim
 from raysim.reports.stream.participation import FATES, ClientTrip, shares_by_column
+from raysim.system.seeding import generator
 
 CHANGING = {
     "clients": {
@@ -115,3 +117,22 @@ def test_columns_have_the_share_of_their_rounds() -> None:
     trips = [ClientTrip(0, 4, "used", 4), ClientTrip(4.5, 5.5, "used", 6), ClientTrip(6, 8, "discarded", 8)]
     shares = shares_by_column(trips, 280, 280)
     assert (len(shares), shares[:4]) == (140, [1.0, 1.0, 0.5, 0.0])
+
+
+def test_drop_outs_are_not_said_to_take_part() -> None:
+    """Everybody is chosen, and half of them drop out."""
+    found = {*texts(drawn({"clients": {"count": 4, "dropout": 0.5}}))}
+    assert "every client that is there takes part in every round" not in found
+    assert {text.partition(" (")[0] for text in found} >= {"drops out"}
+
+
+def test_the_totals_of_many_rounds_are_of_all_clients() -> None:
+    """Of 6,000 rounds some are looked at, and 24 of 40 clients are listed. Their half drops out, within 5 sigma."""
+    facts = facts_of({"clients": {"count": 40, "dropout": 0.5}, "training": {"rounds_per_task": 3000}})
+    turnout, rounds = facts.turnout, [trip.round for trip in facts.turnout.trips[0]]
+    assert (len(turnout.trips), len(rounds)) == (24, turnout.looked_at)
+    assert 3000 < turnout.looked_at < 6000
+    draws = 40 * turnout.looked_at
+    dropped = sum(generator(0, "dropout", client, round).random() < 0.5 for client in range(40) for round in rounds)
+    assert turnout.totals == {"dropped": dropped, "used": draws - dropped}
+    assert abs(dropped - draws / 2) < 5 * math.sqrt(draws / 4)

@@ -4,24 +4,20 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from raysim.api.method import Method, overrides
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
-from raysim.engine.asynchronous import plan_updates
+from raysim.engine.attendance import Participants, choosing_methods, plan_rounds, plan_updates
 from raysim.engine.compatibility import make_methods, unsent_bytes
-from raysim.engine.exchange import expected_bytes, select_clients
-from raysim.engine.hook_calls import HookCalls
-from raysim.engine.profile import Profile
-from raysim.engine.virtual_time import Clock, Dispatch, Update, drops_out
+from raysim.engine.virtual_time import Dispatch, Update
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
 from raysim.reports.stream.cells import rounds_per_column
-from raysim.system.custom_code import is_custom
 
 Fate = Literal["used", "discarded", "unused", "dropped"]
 FATES: tuple[Fate, ...] = ("used", "discarded", "unused", "dropped")
@@ -49,16 +45,24 @@ class Turnout:
 
     trips: Mapping[int, Sequence[ClientTrip]]
     """By client of those that were asked for: its trips in order."""
-    totals: Mapping[Fate, int]
-    """The trips of all clients by fate, in the rounds that were looked at."""
-    looked_at: int
-    """The number of rounds that were looked at."""
+    plan: Sequence[Participants | Update]
+    """The plan of the rounds that were looked at, of all clients."""
     always: bool
     """Whether every client that is present takes part in every round."""
     decided_by: str | None = None
     """The custom method that chooses the clients during the run, so that they are unknown before it."""
     seconds: float | None = None
     """The virtual seconds that an asynchronous run lasts."""
+
+    @property
+    def looked_at(self) -> int:
+        """The number of rounds that were looked at."""
+        return len(self.plan)
+
+    @cached_property
+    def totals(self) -> Mapping[Fate, int]:
+        """The trips of all clients by fate, in the rounds that were looked at."""
+        return Counter(fate for of_round in self.plan for fate in of_round.fates)
 
 
 def find_turnout(config: Config, federation: Federation, model: FlatModel, clients: Collection[int]) -> Turnout:
@@ -68,44 +72,21 @@ def find_turnout(config: Config, federation: Federation, model: FlatModel, clien
         WrongResult: a custom sampler returned something other than ids of present clients.
     """
     methods, server = make_methods(config), Server(config, federation, model)
-    choosing = [
-        name for name, method in methods.items() if is_custom(type(method)) and overrides(method.Server, "select")
-    ]
+    server.local_bytes = unsent_bytes(methods, model)
     if isinstance(config.schedule, AsynchronousSchedule):
-        server.local_bytes = unsent_bytes(methods, model)
-        nbytes = expected_bytes(server, methods)
-        return _of_timetable(
-            plan_updates(config, Clock(config), config.schedule, federation.availability, nbytes), clients
-        )
-    if choosing:
-        return Turnout({}, {}, 0, False, choosing[0])
-    return _of_rounds(config, server, methods, federation.availability.rounds, clients)
-
-
-def _of_rounds(
-    config: Config, server: Server, methods: Mapping[str, Method], rounds: int, clients: Collection[int]
-) -> Turnout:
-    """Return who takes part in synchronous rounds."""
-    halves = [method.Server(name, method) for name, method in methods.items()]
-    calls = HookCalls(server.network, Profile(False, server.network.device))
-    trips: dict[int, list[ClientTrip]] = {client: [] for client in clients}
-    totals: Counter[Fate] = Counter()
-    always, wanted = True, frozenset(clients)
-    looked_at = [*_choose_rounds(rounds)]
-    for round in looked_at:
-        server.round = round - 1
-        server.begin_round()
-        chosen = select_clients(server, halves, calls)
-        always &= len(chosen) == len(server.present)
-        # drawing who drops out takes long: of many rounds, only the listed clients' are drawn
-        drawn = chosen if len(looked_at) == rounds else wanted.intersection(chosen)
-        dropped = {client for client in drawn if drops_out(config.seed, config.clients.dropout, client, round)}
-        always &= not dropped
-        totals["dropped"] += len(dropped)
-        totals["used"] += len(chosen) - len(dropped)
-        for client in wanted.intersection(chosen):
-            trips[client].append(ClientTrip(round - 1, round, "dropped" if client in dropped else "used", round))
-    return Turnout(trips, totals, len(looked_at), always)
+        return _of_timetable(plan_updates(config, federation.availability, server, methods), clients)
+    if choosing := choosing_methods(methods):
+        return Turnout({}, (), False, choosing[0])
+    looked_at = _choose_rounds(federation.availability.rounds)
+    plan, trips, wanted = [], {client: list[ClientTrip]() for client in clients}, frozenset(clients)
+    always = True
+    for participants in plan_rounds(config, server, methods, looked_at):
+        plan.append(participants)
+        always &= len(participants.chosen) == len(server.present)
+        for client in wanted.intersection(participants.chosen):
+            trip = ClientTrip(participants.round - 1, participants.round, participants.fate(client), participants.round)
+            trips[client].append(trip)
+    return Turnout(trips, plan, always and not any(participants.dropped for participants in plan))
 
 
 def _choose_rounds(rounds: int) -> Iterator[int]:
@@ -125,14 +106,12 @@ def _of_timetable(updates: Sequence[Update], clients: Collection[int]) -> Turnou
     """Return who takes part under an asynchronous schedule."""
     times = [0.0, *(update.time for update in updates)]
     trips: dict[int, list[ClientTrip]] = {client: [] for client in clients}
-    totals: Counter[Fate] = Counter()
     too_old = {dispatch.number: update.number for update in updates for dispatch in update.discarded}
     for dispatch in (dispatch for update in updates for dispatch in update.dispatched):
-        totals[dispatch.fate] += 1
         if dispatch.client in trips:
             until = dispatch.update or too_old.get(dispatch.number) or bisect_left(times, dispatch.back)
             trips[dispatch.client].append(_place(dispatch, until, times))
-    return Turnout(trips, totals, len(updates), False, seconds=times[-1])
+    return Turnout(trips, updates, False, seconds=times[-1])
 
 
 def _place(dispatch: Dispatch, until: int, times: Sequence[float]) -> ClientTrip:
