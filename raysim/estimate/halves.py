@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,6 @@ from raysim.estimate.brevity import shorten
 from raysim.estimate.rehearsal import FEW, Rehearsal, in_small, rehearse
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
-from raysim.system.children import at_once
 
 Ints = npt.NDArray[np.int64]
 BATCHES = (2, 3)  # of the two rehearsals, and the most samples that methods make for a step
@@ -35,7 +33,7 @@ def rehearse_halves(config: Config, federation: Federation, model: FlatModel) ->
             return Rehearsal(batches, brevity, small[0].training, rehearse(*small, model, ROUNDS, brevity.made))
         return None
 
-    seen = at_once([partial(carry_out, batches) for batches in BATCHES]) if built_in else []
+    seen = [carry_out(batches) for batches in BATCHES] if built_in else []
     return [each for each in seen if each is not None]
 
 

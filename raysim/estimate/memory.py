@@ -22,6 +22,7 @@ from raysim.engine.optimizer import vectors_of
 from raysim.engine.vectorised.support import clients_together
 from raysim.estimate.halves import Ints, measure_halves, rehearse_halves
 from raysim.estimate.rehearsal import Rehearsal
+from raysim.estimate.saved_tensors import measure_saved
 from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -92,6 +93,7 @@ class MemoryNeed:
         savings: returns the bytes that methods would keep less with another hyperparameter, all clients together, by
             KEY=VALUE.
         forked: how actors start.
+        rehearsed: what the rehearsals before a run leave in the driver, which has them in its own process.
         imported: what each process has of torch's compiler. Forked ones share that of their server.
     """
 
@@ -106,6 +108,7 @@ class MemoryNeed:
     clients: Sequence[int] = ()
     savings: Callable[[], Mapping[str, int]] = dict
     forked: bool = False
+    rehearsed: int = 0
     imported: int = 0
 
     @property
@@ -122,7 +125,8 @@ class MemoryNeed:
     @property
     def driver(self) -> int:
         """The bytes that the driver's node takes more than another: the driver, its own data, the coordinator."""
-        return PROCESS_BYTES + self.imported + self.frozen + self.process + self.data + self.coordinator
+        own = PROCESS_BYTES + self.imported + self.frozen + self.rehearsed + self.data
+        return own + self.process + self.coordinator
 
     @property
     def node(self) -> int:
@@ -188,16 +192,18 @@ def estimate_memory(
     copies = 2 if any(is_custom(method.Client) for method in methods.values()) else 1
     means = sum(bool(method.replies) for method in methods.values())  # which come back as broadcasts
     broadcasts = copies * (1 + means)
-    outputs, widest = measure_activations(model, two_samples(model.module, federation.shape, federation.vocabulary))
+    samples = two_samples(model.module, federation.shape, federation.vocabulary)
+    outputs, widest = measure_activations(model, samples)
     tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
     # memories are replayed in the same step, as many samples as a batch has
     replayed = any(
         m.memory is not None and any(overrides(m.Client, hook) for hook in IN_A_STEP) for m in methods.values()
     )
-    training = size * outputs * (1 + replayed)
+    saved, passes = measure_saved(model, samples), size * outputs
+    training = (passes if saved is None else size * saved) * (1 + replayed)
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
     kept = min(training, KEPT_BYTES)
-    on_gpu = training + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(training, evaluating)
+    on_gpu = passes + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(passes, evaluating)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     second = None if federation.unlabelled is None else federation.unlabelled.split
     parts = [part for part in (split.train, split.test, second) if part is not None]
@@ -212,7 +218,7 @@ def estimate_memory(
     tested_models = vector if config.evaluation.model == "local" else 0
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     count = min(clients_together(config, methods), config.clients.count)
-    together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * training) if count > 1 else 0
+    together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * passes) if count > 1 else 0
     compiler = COMPILER_BYTES * (COMPILER in sys.modules)
     imported = 0 if shares_compiler(config) else compiler
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
@@ -224,6 +230,7 @@ def estimate_memory(
         frozen=frozen,
         coordinator=serving * vector + frozen + imported + serving_networks,
         host=(2 + broadcasts) * vector + frozen + kept + imported + beside,
+        rehearsed=any(":" not in name for name in config.methods) * (2 + broadcasts + working) * vector,
         working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept) + together,
         gpu=data
         + in_file
