@@ -18,7 +18,7 @@ from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.exchange import Traffic
 from raysim.engine.memory_choice import choose_memory
 from raysim.estimate.brevity import shorten
-from raysim.estimate.lines import Line, Sizes, add_up, fit, sizes_in
+from raysim.estimate.lines import ByteLine, Sizes, add_up, fit, sizes_in
 from raysim.estimate.rehearsal import ENOUGH, FEW, Messages, Rehearsal, Round, in_small, rehearse, rounds_of
 from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
@@ -63,10 +63,10 @@ class Exchanged:
     """One order of all rounds of a kind: what it sends, as lines by method or by the name of a broadcast."""
 
     op: str
-    down: Mapping[str, Line]
-    broadcasts: Mapping[str, tuple[Line, bool]]
+    down: Mapping[str, ByteLine]
+    broadcasts: Mapping[str, tuple[ByteLine, bool]]
     """The line, and whether it is another version than the last one."""
-    up: Mapping[str, Line]
+    up: Mapping[str, ByteLine]
     replaced: int
 
 
@@ -302,7 +302,7 @@ class Forecast:
             last.replaced,
         )
 
-    def _line(self, seen: Sequence[tuple[Sizes, int]]) -> Line:
+    def _line(self, seen: Sequence[tuple[Sizes, int]]) -> ByteLine:
         """Return the line of a message's bytes. They are unsure off it, and where what is made was rounded."""
         line, is_exact = fit(seen, ("made", "arrived", "so_far", "finished"))
         self.cost.unsure_bytes |= not is_exact or line.of == "made"

@@ -24,8 +24,7 @@ def in_turn(functions: Sequence[Callable[[], Value]]) -> list[Value]:
 def at_once(functions: Sequence[Callable[[], Value]]) -> list[Value]:
     """Return the results of these functions, carried out at the same time in forked processes.
 
-    A process with a second thread is not forked, and so carries them out itself: a lock that the thread holds would
-    stay locked in the child.
+    A process with a second thread carries them out itself: in a child, a lock that the thread holds would stay locked.
 
     Raises:
         RunError: of one of the functions, or its process was killed.
@@ -79,7 +78,9 @@ def _receive(child: int, result: int) -> Any:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code < 0:
         killed = signal.Signals(-code).name
-        return RunError(f"a process of its own was killed by {killed}" + "; memory was lacking" * (killed == "SIGKILL"))
+        return RunError(
+            f"the process of a rehearsal was killed by {killed}" + "; memory was lacking" * (killed == "SIGKILL")
+        )
     if code:
-        return RunError("a process of its own ended without a result; its traceback is above")
+        return RunError("the process of a rehearsal ended without a result; its traceback is above")
     return pickle.loads(text)
