@@ -21,7 +21,7 @@ from costs import cost_of
 from generators import GENERATORS, MODELS
 
 from raysim.config.lookup import resolve, table
-from raysim.engine import attendance
+from raysim.engine.attendance import Participants
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import line
 from raysim.federation.federation import build_federation
@@ -149,7 +149,7 @@ def test_alone_it_runs_and_twice_gives_the_same_bits(ran, name):
 @pytest.mark.parametrize("name", [name for name in NAMES if "end_task" in hooks_of(name)])
 def test_a_task_may_end_before_any_client_has_trained(asked, simulate, monkeypatch, name):
     """All clients of the first round drop out, which is the only one of its task."""
-    monkeypatch.setattr(attendance, "drops_out", lambda seed, rate, client, round: round == 1)
+    monkeypatch.setattr(Participants, "dropped", property(lambda each: each.chosen if each.round == 1 else ()))
     run = simulate(asked(with_defaults(name)))
     assert [len(done.cohort) for done in run.rounds] == [0, 2]
     assert all(value.isfinite().all() for value in run.state.values())
