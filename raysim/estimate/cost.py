@@ -27,7 +27,7 @@ from raysim.system.custom_code import is_custom
 from raysim.system.errors import convert_to_run_error
 
 BATCHES = (2, 3)  # of each task in the two rehearsals, so that messages that grow with the data differ
-PATIENCE = 4.0  # seconds, after which a rehearsal leaves out what it has seen a like of
+PATIENCE = 3.0  # seconds, after which a rehearsal leaves out what it has seen a like of
 MADE = (4, 8)  # the most samples of a server's step, so that messages with what it makes differ
 
 
@@ -133,17 +133,17 @@ def plan_rehearsals(config: Config, federation: Federation, model: FlatModel) ->
     rounds, size = rounds_of(config), min(config.training.batch_size, FEW)
     again = [ENOUGH] * len(rounds[:2])  # shows all kinds of rounds once more, with more data
 
-    def carry_out(batches: int, samples: int, shown: Sequence[int]) -> Rehearsal:
+    def carry_out(batches: int, samples: int, shown: Sequence[int], enough: int) -> Rehearsal:
         with convert_to_run_error("it failed in a rehearsal"):
             short, brevity = shorten(config, samples)
             if samples == MADE[1] and brevity.made == shorten(config, MADE[0])[1].made < 1:
                 short, brevity = shorten(config, samples, least=2)  # so that what is made differs after all
             small = in_small(short, federation, batches, size, shown)
-            return Rehearsal(
-                batches, brevity, small[0].training, rehearse(*small, model, shown, brevity.made, patience=PATIENCE)
-            )
+            seen = rehearse(*small, model, shown, brevity.made, patience=PATIENCE, enough=enough)
+            return Rehearsal(batches, brevity, small[0].training, seen)
 
-    return [partial(carry_out, *each) for each in zip(BATCHES, MADE, (rounds, again), strict=True)]
+    # where time is short, the second one ends with the first round of a later task
+    return [partial(carry_out, *each) for each in zip(BATCHES, MADE, (rounds, again), (ENOUGH, 1), strict=True)]
 
 
 def foresee(config: Config, federation: Federation, model: FlatModel, rehearsals: Sequence[Rehearsal]) -> Cost:
