@@ -4,10 +4,10 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-import psutil
 import torch
 
 from raysim.system.capacity import CAN_FORK
@@ -24,13 +24,15 @@ def in_turn(functions: Sequence[Callable[[], Value]]) -> list[Value]:
 def at_once(functions: Sequence[Callable[[], Value]]) -> list[Value]:
     """Return the results of these functions, carried out at the same time in forked processes.
 
-    A process with a second thread carries them out itself: in a child, a lock that the thread holds would stay locked.
+    A process with a second Python thread carries them out itself: in a child, a lock that the thread holds would stay
+    locked. So does one that uses a GPU, which its children could not. Threads of torch's own are idle now, and a child
+    computes on one thread.
 
     Raises:
         RunError: of one of the functions, or its process was killed.
         ConfigError: of one of the functions.
     """
-    if not CAN_FORK or psutil.Process().num_threads() > 1:
+    if not CAN_FORK or threading.active_count() > 1 or torch.cuda.is_initialized():
         return in_turn(functions)
     sys.stdout.flush()  # or each child would write what is pending once more
     children = [_start(function) for function in functions]

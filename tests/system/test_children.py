@@ -13,7 +13,7 @@ from raysim.system.errors import ConfigError, RunError
 @pytest.fixture
 def forking(monkeypatch):
     """Pytest may have threads, which these functions do not share anything with."""
-    monkeypatch.setattr(children.psutil.Process, "num_threads", lambda process: 1)
+    monkeypatch.setattr(children.threading, "active_count", lambda: 1)
 
 
 def own_id():
@@ -40,7 +40,7 @@ def test_each_has_a_process(forking):
 
 
 def test_a_process_with_threads_is_not_forked(monkeypatch):
-    monkeypatch.setattr(children.psutil.Process, "num_threads", lambda process: 2)
+    monkeypatch.setattr(children.threading, "active_count", lambda: 2)
     assert at_once([own_id]) == [os.getpid()]
 
 
