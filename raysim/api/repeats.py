@@ -1,4 +1,4 @@
-"""What a hyperparameter counts, beside its range and its description."""
+"""What a hyperparameter counts: a note in its annotation."""
 
 
 class Repeats:

@@ -42,8 +42,8 @@ def shorten(config: Config, samples: int | None = None, share: float = 1.0, leas
     methods = make_methods(config)
     counts = [
         (key, *count)
-        for key, method in zip(config.methods, methods.values(), strict=True)
-        for count in counts_of(method)
+        for key in config.methods  # not model.local's method, which has no counts
+        for count in counts_of(methods[key.rpartition(":")[2]])
     ]
     single = {words[0] for *_, words in counts if len(words) == 1}
     values = {word: [value for _, _, value, _, words in counts if words == (word,)] for word in single}
@@ -67,4 +67,9 @@ def counts_of(method: Method) -> Iterator[tuple[str, int, int, tuple[str, ...]]]
         words = next((note.words for note in notes if isinstance(note, Repeats)), ())
         value = getattr(method, name, None) if words else None
         if value:
-            yield name, value, next((int(note.ge) for note in notes if isinstance(note, Ge)), 1), words
+            yield (
+                name,
+                value,
+                next((note.ge for note in notes if isinstance(note, Ge) and isinstance(note.ge, int)), 1),
+                words,
+            )

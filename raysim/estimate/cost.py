@@ -19,7 +19,7 @@ from raysim.engine.hosted_server import HostedServer
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import Operation, Train
 from raysim.estimate.brevity import shorten
-from raysim.estimate.lines import Line, Sizes, add_up, fit, sizes_in
+from raysim.estimate.lines import ByteLine, Sizes, add_up, fit, sizes_in
 from raysim.estimate.rehearsal import ENOUGH, FEW, Messages, Rehearsal, Round, in_small, rehearse, rounds_of
 from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
@@ -28,7 +28,7 @@ from raysim.system.custom_code import is_custom
 from raysim.system.errors import convert_to_run_error
 
 BATCHES = (2, 3)  # of each task in the two rehearsals, so that messages that grow with the data differ
-PATIENCE = 4.0  # seconds, after which a rehearsal leaves out what it has seen a like of
+PATIENCE = 3.0  # seconds, after which a rehearsal leaves out what it has seen a like of
 MADE = (4, 8)  # the most samples of a server's step, so that messages with what it makes differ
 
 
@@ -64,10 +64,10 @@ class Exchanged:
     """One order of all rounds of a kind: what it sends, as lines by method or by the name of a broadcast."""
 
     operation: Operation
-    down: Mapping[str, Line]
-    broadcasts: Mapping[str, tuple[Line, bool]]
+    down: Mapping[str, ByteLine]
+    broadcasts: Mapping[str, tuple[ByteLine, bool]]
     """The line, and whether it is another version than the last one."""
-    up: Mapping[str, Line]
+    up: Mapping[str, ByteLine]
     replaced: int
 
 
@@ -134,17 +134,17 @@ def plan_rehearsals(config: Config, federation: Federation, model: FlatModel) ->
     rounds, size = rounds_of(config), min(config.training.batch_size, FEW)
     again = [ENOUGH] * len(rounds[:2])  # shows all kinds of rounds once more, with more data
 
-    def carry_out(batches: int, samples: int, shown: Sequence[int]) -> Rehearsal:
+    def carry_out(batches: int, samples: int, shown: Sequence[int], enough: int) -> Rehearsal:
         with convert_to_run_error("it failed in a rehearsal"):
             short, brevity = shorten(config, samples)
             if samples == MADE[1] and brevity.made == shorten(config, MADE[0])[1].made < 1:
                 short, brevity = shorten(config, samples, least=2)  # so that what is made differs after all
             small = in_small(short, federation, batches, size, shown)
-            return Rehearsal(
-                batches, brevity, small[0].training, rehearse(*small, model, shown, brevity.made, patience=PATIENCE)
-            )
+            seen = rehearse(*small, model, shown, brevity.made, patience=PATIENCE, enough=enough)
+            return Rehearsal(batches, brevity, small[0].training, seen)
 
-    return [partial(carry_out, *each) for each in zip(BATCHES, MADE, (rounds, again), strict=True)]
+    # where time is short, the second one ends with the first round of a later task
+    return [partial(carry_out, *each) for each in zip(BATCHES, MADE, (rounds, again), (ENOUGH, 1), strict=True)]
 
 
 def foresee(config: Config, federation: Federation, model: FlatModel, rehearsals: Sequence[Rehearsal]) -> Cost:
@@ -307,7 +307,7 @@ class Forecast:
             last.replaced,
         )
 
-    def _line(self, seen: Sequence[tuple[Sizes, int]]) -> Line:
+    def _line(self, seen: Sequence[tuple[Sizes, int]]) -> ByteLine:
         """Return the line of a message's bytes. They are unsure off it, and where what is made was rounded."""
         line, is_exact = fit(seen, ("made", "arrived", "so_far", "finished"))
         self.cost.unsure_bytes |= not is_exact or line.of == "made"

@@ -24,13 +24,17 @@ def rehearse_halves(config: Config, federation: Federation, model: FlatModel) ->
     fails here is the run's to refuse; it counts as nothing.
     """
     built_in = {name: keys for name, keys in config.methods.items() if ":" not in name}
-    size, seen = min(config.training.batch_size, FEW), list[Rehearsal]()
-    with suppress(Exception):
-        for batches in BATCHES if built_in else ():
+    size = min(config.training.batch_size, FEW)
+
+    def carry_out(batches: int) -> Rehearsal | None:
+        with suppress(Exception):
             short, brevity = shorten(config.model_copy(update={"methods": built_in}), batches)
             small = in_small(short, federation, batches, size, ROUNDS)
-            seen.append(Rehearsal(batches, brevity, small[0].training, rehearse(*small, model, ROUNDS, brevity.made)))
-    return seen
+            return Rehearsal(batches, brevity, small[0].training, rehearse(*small, model, ROUNDS, brevity.made))
+        return None
+
+    seen = [carry_out(batches) for batches in BATCHES] if built_in else []
+    return [each for each in seen if each is not None]
 
 
 def measure_halves(rehearsals: Sequence[Rehearsal], batches: Ints) -> tuple[Ints, Ints, tuple[int, int]]:

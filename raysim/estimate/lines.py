@@ -34,7 +34,7 @@ def add_up(sizes: Iterable[Sizes]) -> Sizes:
 
 
 @dataclass(frozen=True)
-class Line:
+class ByteLine:
     """Bytes that grow with one of the attributes of `Sizes`; None if they are constant."""
 
     constant: float
@@ -46,17 +46,17 @@ class Line:
         return round(self.constant + (self.slope * getattr(sizes, self.of) if self.of else 0))
 
 
-def fit(points: Sequence[tuple[Sizes, int]], attributes: Sequence[str]) -> tuple[Line, bool]:
+def fit(points: Sequence[tuple[Sizes, int]], attributes: Sequence[str]) -> tuple[ByteLine, bool]:
     """Return the line that is nearest to these points, and whether all are on it.
 
     Of lines that are equally near, the constant comes first, and then those of the attributes in turn.
     """
     nbytes = np.array([each for _, each in points], float)
-    lines = [Line(float(nbytes[-1]))]
+    lines = [ByteLine(float(nbytes[-1]))]
     for of in attributes:
         x = np.array([getattr(sizes, of) for sizes, _ in points], float)
         if np.ptp(x) > 0:
             slope, constant = np.polyfit(x, nbytes, 1)
-            lines.append(Line(float(constant), float(slope), of))
+            lines.append(ByteLine(float(constant), float(slope), of))
     off = [sum(abs(line.at(sizes) - each) for sizes, each in points) for line in lines]
     return lines[int(np.argmin(off))], min(off) == 0

@@ -22,6 +22,7 @@ from raysim.engine.optimizer import vectors_of
 from raysim.engine.vectorised.support import clients_together
 from raysim.estimate.halves import Ints, measure_halves, rehearse_halves
 from raysim.estimate.rehearsal import Rehearsal
+from raysim.estimate.saved_tensors import measure_saved
 from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -50,6 +51,7 @@ PROCESS_BYTES = _PRIVATE + 40 * MIB  # an actor's private memory, with Ray's imp
 # The same of a forked process (see raysim.actors.fork_server) that has trained. The fork server shares half of its own.
 FORKED_BYTES = 36 * MIB
 SERVER_BYTES = PROCESS_BYTES // 2
+LIBRARY_BYTES = 100 * MIB  # of libraries' pages that a run in one process reads, beside another one that has read them
 # In each process, for torch's compiler. Networks of torchvision's import it, and so does torch.func.grad, with which
 # methods take gradients by sample. The trials before an estimate import it here, too.
 COMPILER, COMPILER_BYTES = "torch._dynamo", 155 * MIB
@@ -69,6 +71,7 @@ SERVER_UPDATE_VECTORS = 4
 # For each client of a program (training.vectorise): vectors, and outputs of a batch's layers with their patches.
 # Measured as what torch reserved on an H200 with an MLP, the MNIST CNN and ResNet-18; see docs/benchmarks.md.
 TOGETHER_VECTORS = 16
+IN_A_STEP = ("batch", "penalty")  # hooks that may add samples to a step
 TOGETHER_PASSES = 10
 
 
@@ -90,6 +93,7 @@ class MemoryNeed:
         savings: returns the bytes that methods would keep less with another hyperparameter, all clients together, by
             KEY=VALUE.
         forked: how actors start.
+        rehearsed: what the rehearsals before a run leave in the driver, which has them in its own process.
         imported: what each process has of torch's compiler. Forked ones share that of their server.
     """
 
@@ -104,6 +108,7 @@ class MemoryNeed:
     clients: Sequence[int] = ()
     savings: Callable[[], Mapping[str, int]] = dict
     forked: bool = False
+    rehearsed: int = 0
     imported: int = 0
 
     @property
@@ -115,12 +120,13 @@ class MemoryNeed:
     def alone(self) -> int:
         """The bytes of a run that is all in one process."""
         apart = self.data + self.mapped + self.coordinator
-        return PROCESS_BYTES + self.imported + self.host + self.working + self._of_clients + apart
+        return LIBRARY_BYTES + PROCESS_BYTES + self.imported + self.host + self.working + self._of_clients + apart
 
     @property
     def driver(self) -> int:
         """The bytes that the driver's node takes more than another: the driver, its own data, the coordinator."""
-        return PROCESS_BYTES + self.imported + self.frozen + self.process + self.data + self.coordinator
+        own = PROCESS_BYTES + self.imported + self.frozen + self.rehearsed + self.data
+        return own + self.process + self.coordinator
 
     @property
     def node(self) -> int:
@@ -186,12 +192,18 @@ def estimate_memory(
     copies = 2 if any(is_custom(method.Client) for method in methods.values()) else 1
     means = sum(bool(method.replies) for method in methods.values())  # which come back as broadcasts
     broadcasts = copies * (1 + means)
-    outputs, widest = measure_activations(model, two_samples(model.module, federation.shape, federation.vocabulary))
+    samples = two_samples(model.module, federation.shape, federation.vocabulary)
+    outputs, widest = measure_activations(model, samples)
     tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
-    training = size * outputs
+    # memories are replayed in the same step, as many samples as a batch has
+    replayed = any(
+        m.memory is not None and any(overrides(m.Client, hook) for hook in IN_A_STEP) for m in methods.values()
+    )
+    saved, passes = measure_saved(model, samples), size * outputs
+    training = (passes if saved is None else size * saved) * (1 + replayed)
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
     kept = min(training, KEPT_BYTES)
-    on_gpu = training + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(training, evaluating)
+    on_gpu = passes + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(passes, evaluating)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     second = None if federation.unlabelled is None else federation.unlabelled.split
     parts = [part for part in (split.train, split.test, second) if part is not None]
@@ -206,7 +218,7 @@ def estimate_memory(
     tested_models = vector if config.evaluation.model == "local" else 0
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     count = min(clients_together(config, methods), config.clients.count)
-    together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * training) if count > 1 else 0
+    together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * passes) if count > 1 else 0
     compiler = COMPILER_BYTES * (COMPILER in sys.modules)
     imported = 0 if shares_compiler(config) else compiler
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
@@ -218,6 +230,7 @@ def estimate_memory(
         frozen=frozen,
         coordinator=serving * vector + frozen + imported + serving_networks,
         host=(2 + broadcasts) * vector + frozen + kept + imported + beside,
+        rehearsed=any(":" not in name for name in config.methods) * (2 + broadcasts + working) * vector,
         working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept) + together,
         gpu=data
         + in_file

@@ -125,6 +125,7 @@ def rehearse(
     made: float = 1.0,
     clock: Callable[[], float] = time.process_time,
     patience: float = float("inf"),
+    enough: int = ENOUGH,
 ) -> list[Round]:
     """Train a small run and return its rounds. Torch's global state and the model stay as they are.
 
@@ -135,7 +136,8 @@ def rehearse(
         rounds: the number of rounds of each task.
         made: the share of what methods make at the server; see `Brevity`.
         clock: what rounds are timed with.
-        patience: the seconds after which a later task has two rounds, and no further task begins.
+        patience: the seconds after which a later task has `enough` rounds, and no further task begins.
+        enough: see there.
     """
     done: list[Round] = []
     with torch_untouched():
@@ -146,7 +148,7 @@ def rehearse(
         began = time.process_time()
         with TableWatch(model) as tables:
             for turn in (turn for count in rounds for turn in range(count)):
-                if done and done[-1].is_later and turn in (0, ENOUGH) and time.process_time() - began > patience:
+                if done and done[-1].is_later and turn in (0, enough) and time.process_time() - began > patience:
                     break
                 done.append(_carry_out(simulation, runner, clock))
                 table = tables.largest if tables.largest > runner.kept else 0

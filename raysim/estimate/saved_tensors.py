@@ -1,10 +1,13 @@
 """What autograd keeps for backward passes, as the most bytes at a time."""
 
 from collections import Counter
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+
+from raysim.models.flat import FlatModel
 
 
 class SavedTensors:
@@ -31,6 +34,21 @@ class SavedTensors:
         if 0 in (before, before + users):
             self._bytes += users * storage.nbytes()
             self.peak = max(self.peak, self._bytes)
+
+
+def measure_saved(model: FlatModel, x: Tensor) -> int | None:
+    """Return the bytes per sample that a pass keeps for its backward pass; x is [n, ...]. The model stays as it is.
+
+    None: the model uses torch.func, and nothing can be measured.
+    """
+    peaks = []
+    with torch.random.fork_rng(devices=[]), suppress(RuntimeError):
+        for rows in (x, torch.cat([x, x])):
+            saved = SavedTensors()
+            with saved.noted():
+                model(rows)
+            peaks.append(saved.peak)
+    return (peaks[1] - peaks[0]) // len(x) if len(peaks) == 2 else None
 
 
 class _Saved:

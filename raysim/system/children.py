@@ -4,10 +4,10 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-import psutil
 import torch
 
 from raysim.system.capacity import CAN_FORK
@@ -24,14 +24,15 @@ def in_turn(functions: Sequence[Callable[[], Value]]) -> list[Value]:
 def at_once(functions: Sequence[Callable[[], Value]]) -> list[Value]:
     """Return the results of these functions, carried out at the same time in forked processes.
 
-    A process with a second thread is not forked, and so carries them out itself: a lock that the thread holds would
-    stay locked in the child.
+    A process with a second Python thread carries them out itself: in a child, a lock that the thread holds would stay
+    locked. So does one that uses a GPU, which its children could not. Threads of torch's own are idle now, and a child
+    computes on one thread.
 
     Raises:
         RunError: of one of the functions, or its process was killed.
         ConfigError: of one of the functions.
     """
-    if not CAN_FORK or psutil.Process().num_threads() > 1:
+    if not CAN_FORK or threading.active_count() > 1 or torch.cuda.is_initialized():
         return in_turn(functions)
     sys.stdout.flush()  # or each child would write what is pending once more
     children = [_start(function) for function in functions]
@@ -72,14 +73,16 @@ def _carry_out(function: Callable[[], object], into: int) -> NoReturn:
         os._exit(status)  # what the parent does at its end is not the child's to do
 
 
-def _receive(child: int, result: int) -> object:
+def _receive(child: int, result: int) -> Any:
     """Return a child's result or error once it has ended."""
     with os.fdopen(result, "rb") as file:
         text = file.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code < 0:
         killed = signal.Signals(-code).name
-        return RunError(f"a process of its own was killed by {killed}" + "; memory was lacking" * (killed == "SIGKILL"))
+        return RunError(
+            f"the process of a rehearsal was killed by {killed}" + "; memory was lacking" * (killed == "SIGKILL")
+        )
     if code:
-        return RunError("a process of its own ended without a result; its traceback is above")
+        return RunError("the process of a rehearsal ended without a result; its traceback is above")
     return pickle.loads(text)

@@ -8,7 +8,7 @@ import torch
 from costs import cost_of
 
 from raysim.api import ClientHalf, Method, Request, ServerHalf, Term
-from raysim.estimate.lines import Line, Sizes, add_up, fit
+from raysim.estimate.lines import ByteLine, Sizes, add_up, fit
 
 RANK = 2
 
@@ -69,6 +69,6 @@ def test_a_line_goes_through_what_was_seen():
     seen = [(sizes(n, n * task), 7 + 3 * n * task) for n in (4, 6) for task in (1, 2, 3)]
     line, is_exact = fit(seen, ("arrived", "so_far", "finished"))
     assert (line.of, is_exact, line.at(sizes(100, 500)), line.at(sizes(0, 0))) == ("so_far", True, 1507, 7)
-    assert fit([(size, 9) for size, _ in seen], ("arrived",)) == (Line(9.0), True)
+    assert fit([(size, 9) for size, _ in seen], ("arrived",)) == (ByteLine(9.0), True)
     assert not fit([*seen, (sizes(4, 4), 20)], ("arrived", "so_far", "finished"))[1]
     assert line.at(add_up([sizes(1, 2), sizes(3, 5)])) == 7 + 3 * 7

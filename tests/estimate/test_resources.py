@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from raysim.actors.cpu_slots import count_slots
-from raysim.estimate.memory import FORKED_BYTES, PROCESS_BYTES, SERVER_BYTES, SHARED_BYTES, MemoryNeed
+from raysim.estimate.memory import FORKED_BYTES, LIBRARY_BYTES, PROCESS_BYTES, SERVER_BYTES, SHARED_BYTES, MemoryNeed
 from raysim.estimate.placement import at_once, hosts_by_node, place
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError
@@ -187,7 +187,7 @@ def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(
     holds = MemoryNeed(data=GIB, coordinator=7, host=1000, working=100, clients=[1, 2, 3, 4])
     found = placed(4, need=holds)
     assert found.memory_bytes == SHARED_BYTES + 6 * PROCESS_BYTES + 2 * GIB + 7 + 4 * 1000 + 4 * 100 + 10
-    assert holds.alone == PROCESS_BYTES + GIB + 7 + 1000 + 100 + 10
+    assert holds.alone == LIBRARY_BYTES + PROCESS_BYTES + GIB + 7 + 1000 + 100 + 10
     forked = placed(4, need=replace(holds, forked=True))  # the fork server is one process more
     assert found.memory_bytes - forked.memory_bytes == 5 * (PROCESS_BYTES - FORKED_BYTES) - SERVER_BYTES
     compiler = replace(holds, imported=3)  # in the driver, the coordinator and 4 hosts, or the driver and the server

@@ -10,6 +10,7 @@ from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.memory import estimate_memory
+from raysim.estimate.saved_tensors import measure_saved
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
@@ -101,6 +102,22 @@ def test_frozen_weights_of_a_file_count_once_for_a_node(tmp_path):
     assert everywhere.driver - once.driver == 2 * frozen  # of its own model, and of the coordinator's
     assert once.node - everywhere.node == frozen
     assert everywhere.alone - once.alone == frozen  # two models in one process, and one file
+
+
+def test_a_step_with_a_memory_keeps_the_layers_inputs_of_two_batches():
+    """Each layer keeps its input, and each ReLU its output, which is the next input: 64 + 2 * 1,500 float32 a sample.
+
+    A batch has 4 samples, and with ER 4 of the memory more.
+    """
+    needs = []
+    for methods in ({}, {"er": {}}):
+        config = configs.load({**WIDE, "methods": methods})
+        federation = build_federation(config)
+        model = FlatModel(build_model(config, federation.shape, federation.classes))
+        assert measure_saved(model, torch.zeros(2, 1, 8, 8)) == 4 * (64 + 2 * 1500)
+        needs.append(estimate_memory(config, federation, model))
+    assert needs[1].host - needs[0].host == 4 * 4 * (64 + 2 * 1500)
+    assert (needs[0].rehearsed, needs[1].rehearsed // model.weights().nbytes) == (0, 2 + 1 + 4)
 
 
 def test_a_host_has_broadcasts_twice_with_custom_code():
