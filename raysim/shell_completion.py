@@ -103,7 +103,7 @@ def config_keys(block: type[BaseModel], above: str = "") -> Iterator[str]:
         yield above + name
         for below in blocks_in(field.annotation):
             if issubclass(below, Component):
-                yield from (f"{above}{name}.{key}" for key in KINDS[below.what].keys)
+                yield from (f"{above}{name}.{key}" for key in filter(None, [KINDS[below.what].key]))
             yield from config_keys(below, f"{above}{name}.")
 
 

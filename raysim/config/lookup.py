@@ -35,7 +35,7 @@ class Kind:
         table: the place of the table.
         takes: the positional parameters.
         may_take: optional positional parameters after them.
-        declares: the attribute that must be a number.
+        declares: the attribute that must be a number: the default of `key`, which every component has.
         parent: the required base class.
         listed: the name of the kind in `raysim list`, if it is listed.
         about: what the components of the kind do.
@@ -45,6 +45,7 @@ class Kind:
     takes: tuple[str, ...] = ()
     may_take: tuple[str, ...] = ()
     declares: str | None = None
+    key: str | None = None
     parent: str | None = None
     listed: str | None = None
     about: str = ""
@@ -76,7 +77,11 @@ KINDS = {
         about="random changes of the training images",
     ),
     "optimizer": Kind(
-        "raysim.engine.optimizer:OPTIMIZERS", declares="default_lr", listed="optimizers", about="local training's steps"
+        "raysim.engine.optimizer:OPTIMIZERS",
+        declares="default_lr",
+        key="lr",
+        listed="optimizers",
+        about="local training's steps",
     ),
     "rate schedule": Kind(
         "raysim.engine.rates:RATE_SCHEDULES",
