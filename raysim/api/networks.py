@@ -1,6 +1,6 @@
 """Auxiliary networks, such as a generator or a discriminator, with their weights as flat vectors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -75,8 +75,12 @@ def flatten(name: str, module: nn.Module, device: torch.device) -> FlatModel:
 def load(name: str, network: FlatModel, weights: Weights | tuple[Tensor, ...]) -> None:
     """Load weights into a network. Raises RunError: they are those of another network."""
     vectors = weights.vectors if isinstance(weights, Weights) else weights
-    found, expected = ([[*vector.shape] for vector in of] for of in (vectors, network.vectors))
+    found, expected = _shapes(vectors), _shapes(network.vectors)
     if found != expected:
         raise RunError(f"network {name}: found weights with the shapes {found}, allowed: {expected}")
     for own, vector in zip(network.vectors, vectors, strict=True):
         own.copy_(vector)
+
+
+def _shapes(vectors: Iterable[Tensor]) -> list[list[int]]:
+    return [[*vector.shape] for vector in vectors]
