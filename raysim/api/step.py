@@ -12,7 +12,11 @@ NOT_COMPUTED = torch.zeros(())
 
 @dataclass(slots=True)
 class Step:
-    """One mini-batch of a client's local training."""
+    """One mini-batch of a client's local training.
+
+    >>> step.x.shape, step.y.shape, step.logits.shape, step.number
+    (torch.Size([4, 6]), torch.Size([4]), torch.Size([4, 4]), 0)
+    """
 
     client: Client
     number: int
