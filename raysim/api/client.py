@@ -82,7 +82,7 @@ class Client(Participant):
 
     @abstractmethod
     def epoch(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Put the model into training mode, and yield one epoch's batches x, y and `plain`, for a half's `train`.
+        """Put the model into training mode, and yield one epoch's batches x, y and `plain`, for a side's `train`.
 
         The batches are those of the local loop, over `arrived` or these positions. `plain` are the samples of x without
         augmentation: x itself if there is none. Each batch counts as a step.

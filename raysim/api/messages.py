@@ -79,7 +79,7 @@ class Request:
     """
 
     op: str
-    """The name of the client half's public function to call."""
+    """The name of the client side's public function to call."""
     message: Any = None
     """The second argument of the op. The first is the client."""
     to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"

@@ -1,6 +1,6 @@
-"""A method: its client half, its server half, and the hooks that they may override.
+"""A method: its client side, its server side, and the hooks that they may override.
 
-A method's fields are its YAML keys. Every client has its own client half. The simulation has one server half. The code
+A method's fields are its YAML keys. Every client has its own client side. The simulation has one server side. The code
 here shows the effect of a hook that is not overridden. If several methods override a hook, all are called, in the
 order in which the config lists the methods. The first word of some docstrings says how their results combine:
 
@@ -49,7 +49,7 @@ Need = Literal[
 
 
 class Half(Stateful):
-    """Base of both halves. All attributes except `name` and `method` are state, and are saved in checkpoints."""
+    """Base of both sides. All attributes except `name` and `method` are state, and are saved in checkpoints."""
 
     transient: ClassVar = frozenset({"name", "method"})
     side: ClassVar[str]
@@ -61,7 +61,7 @@ class Half(Stateful):
         self.method = method
 
     def state(self) -> dict[str, Any]:
-        """Return the state of this half.
+        """Return the state of this side.
 
         Raises:
             RunError: a checkpoint cannot hold an attribute's type.
@@ -73,7 +73,7 @@ class Half(Stateful):
         return super().state()
 
     def check_state(self, by: str = "") -> None:
-        """Check that a checkpoint can hold this half. The error has the text `by` after the attribute's name.
+        """Check that a checkpoint can hold this side. The error has the text `by` after the attribute's name.
 
         Raises:
             RunError: an attribute has a type that a checkpoint cannot hold.
@@ -87,7 +87,7 @@ class Half(Stateful):
             else:
                 why = describe_foreign(state_of(value))
             if why:
-                raise RunError(f"{self.name}: its {self.side} half's attribute {key}{by} holds {why}")
+                raise RunError(f"{self.name}: its {self.side} side's attribute {key}{by} holds {why}")
 
 
 class ClientHalf(Half):
@@ -104,11 +104,11 @@ class ClientHalf(Half):
 
     side: ClassVar = "client"
     features: ClassVar[bool] = False
-    """Whether the half reads `step.features`. If so, `Method.head_parts` must return 1 or 2."""
+    """Whether the side reads `step.features`. If so, `Method.head_parts` must return 1 or 2."""
     vectorises: ClassVar[bool] = False
     """Whether the hooks of this class run under torch.vmap, as "Clients that train together" in the guide explains."""
     local_steps: ClassVar[bool] = False
-    """Whether the half's `train` follows `training.local_steps`. If not, that key is refused with the method."""
+    """Whether the side's `train` follows `training.local_steps`. If not, that key is refused with the method."""
 
     def receive(self, client: Client) -> None:
         """Chained: put the client's parameters into `client.model` before a phase or exchange; see `received`.
@@ -127,7 +127,7 @@ class ClientHalf(Half):
         """
 
     def start(self, client: Client, message: Any) -> None:
-        """Begin local training. `message` is what this method's server half announced, or None.
+        """Begin local training. `message` is what this method's server side announced, or None.
 
         >>> def start(self, client, message):
         ...     self.strength = message["strength"]
@@ -257,7 +257,7 @@ class ServerHalf(Half):
         return None
 
     def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
-        """Return the message for this method's client halves, and a list of broadcasts.
+        """Return the message for this method's client sides, and a list of broadcasts.
 
         >>> def announce(self, server):
         ...     return {"strength": 0.5}, [Broadcast(self.name, server.version, self.old)]
@@ -307,7 +307,7 @@ class ServerHalf(Half):
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method: its hyperparameters as fields, its halves as nested classes, and what it requires of a run.
+    """A method: its hyperparameters as fields, its sides as nested classes, and what it requires of a run.
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Proximal(Method):
@@ -377,13 +377,13 @@ class Method:
 
 
 def overrides(half: type[Half], hook: str) -> bool:
-    """Return whether a half's class overrides a hook."""
+    """Return whether a side's class overrides a hook."""
     origin = ClientHalf if issubclass(half, ClientHalf) else ServerHalf
     return getattr(half, hook) is not getattr(origin, hook)
 
 
 def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
-    """Return the halves that override this hook, in the given order."""
+    """Return the sides that override this hook, in the given order."""
     return [half for half in halves if overrides(type(half), hook)]
 
 
@@ -393,4 +393,4 @@ EXCLUSIVE: Mapping[type[Half], tuple[str, ...]] = {
 }
 """The hooks that at most one method of a run may override."""
 INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")
-"""The hooks that the local loop calls. A half that overrides `train` replaces the loop."""
+"""The hooks that the local loop calls. A side that overrides `train` replaces the loop."""

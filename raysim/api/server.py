@@ -17,7 +17,7 @@ from raysim.system.device import choose_device
 
 
 class Server(Participant):
-    """The server's state, which server halves read and change.
+    """The server's state, which server sides read and change.
 
     >>> server.round, server.cohort, server.parameters.shape
     (1, (0, 1, 2), torch.Size([59]))

@@ -36,4 +36,4 @@ class Step:
     loss: Tensor = NOT_COMPUTED
     """The mean loss, without penalties, after the forward pass."""
     features: Tensor = NOT_COMPUTED
-    """The inputs [n, d] of the head, after the forward pass, if a half sets `ClientHalf.features`."""
+    """The inputs [n, d] of the head, after the forward pass, if a side sets `ClientHalf.features`."""

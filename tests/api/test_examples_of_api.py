@@ -2,7 +2,7 @@
 
 import doctest
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_config
 from torch import nn
 
 import raysim.api
 from raysim.api import ClientHalf, Method, ServerHalf, Setting
+from raysim.config import Config
 from raysim.engine.local_training import epoch_of
 from raysim.engine.orders import RoundInfo
 from raysim.engine.runner import LocalRunner
@@ -74,10 +74,10 @@ def run_example(name: str, names: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[dict[str, Any]]:
+def world(tiny: Callable[..., Config]) -> Iterator[dict[str, Any]]:
     """The names that the examples use: those of raysim.api, and a client, a server and a step of one run."""
     with torch_untouched():
-        config = tiny_config(methods={"er": {}}, dataset__unlabelled=UNLABELLED)
+        config = tiny(methods={"er": {}}, dataset__unlabelled=UNLABELLED)
         federation = build_federation(config)
         simulation = Simulation(config, federation, LocalRunner(config, federation))
         server, host = simulation.server, simulation.runner.host
