@@ -22,8 +22,8 @@ Saved in my_module.py, it runs with `raysim run quickstart 'methods={my_module:S
 
 Words and shapes:
 
-    half       one of a method's two classes, a ClientHalf or a ServerHalf; its attributes are its state
-    hook       a function that a half may override, and that raysim calls at a fixed place, such as `finish`
+    side       one of a method's two classes, a ClientHalf or a ServerHalf; its attributes are its state
+    hook       a function that a side may override, and that raysim calls at a fixed place, such as `finish`
     stream     a client's training data, in order of arrival; a position is a sample's index in it
     task       a part of the stream with its own distribution, such as its own classes
     window     the samples of a client's stream that are available for training now
@@ -32,9 +32,9 @@ Words and shapes:
     cohort     the clients of a round
     share      a client's aggregation weight in the cohort; shares sum to 1
     phase      one client's local training in one round
-    op         a public function of the client half, other than a hook, that the server half may request
+    op         a public function of the client side, other than a hook, that the server side may request
     exchange   one op that clients carry out outside a phase: each receives a message and may return terms
-    plan       a generator in the server half that yields requests to clients and receives their reduced terms
+    plan       a generator in the server side that yields requests to clients and receives their reduced terms
     term       a named value that one client returns; the server receives the mean, the sum or all clients' values
     broadcast  a value that clients keep until a newer version replaces it, such as the model
     delta      a change, to be added to the model

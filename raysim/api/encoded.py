@@ -11,11 +11,22 @@ class Encoded(ABC):
     """An encoded vector. A subclass's fields are tensors and numbers.
 
     Only the tensors count as sent. The server is assumed to know the numbers, such as sizes.
+
+    >>> @dataclass(frozen=True)
+    ... class Rounded(Encoded):
+    ...     rounded: torch.Tensor
+    ...     def decode(self):
+    ...         return self.rounded.float()
+    >>> encoded = Rounded(torch.ones(3).half())
     """
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the tensors, which a deployment would send."""
+        """The bytes of the tensors, which a deployment would send.
+
+        >>> encoded.nbytes
+        6
+        """
         return sum(field.nbytes for field in vars(self).values() if isinstance(field, Tensor))
 
     @abstractmethod
@@ -24,6 +35,9 @@ class Encoded(ABC):
 
         Hosts and the coordinator call this, on any device. The result may depend only on the fields. Use only
         operations that are bitwise identical on all devices: copies and elementwise products, but no float sums.
+
+        >>> encoded.decode()
+        tensor([1., 1., 1.])
         """
 
 

@@ -19,14 +19,27 @@ class LocalOptimizer(Protocol):
     """An optimizer.
 
     It may have an attribute `vectors`: how many vectors [P] it keeps, and how many more a step needs temporarily.
+
+    >>> class SignSgd:
+    ...     def step(self, parameters, gradient, lr):
+    ...         parameters.sub_(gradient.sign(), alpha=lr)
     """
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
-        """Update the parameters [P] in place, given their gradient [P], which must not change."""
+        """Update the parameters [P] in place, given their gradient [P], which must not change.
+
+        >>> optimizer, parameters = client.new_optimizer(), torch.ones(2)
+        >>> optimizer.step(parameters, torch.tensor([1.0, 2.0]), lr=0.5)
+        >>> parameters
+        tensor([0.5000, 0.0000])
+        """
 
 
 class LocalSgd:
-    """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay."""
+    """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay.
+
+    >>> sgd = LocalSgd(momentum=0.9, nesterov=False, weight_decay=0.0)
+    """
 
     def __init__(self, momentum: float, nesterov: bool, weight_decay: float) -> None:
         self._momentum, self._nesterov, self._weight_decay = momentum, nesterov, weight_decay
@@ -34,7 +47,13 @@ class LocalSgd:
         self.vectors = int(momentum > 0), (weight_decay > 0) + nesterov
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
-        """Update the parameters [P] in place, given their gradient [P]."""
+        """Update the parameters [P] in place, given their gradient [P].
+
+        >>> parameters = torch.ones(2)
+        >>> sgd.step(parameters, torch.tensor([1.0, 2.0]), lr=0.5)
+        >>> parameters
+        tensor([0.5000, 0.0000])
+        """
         if self._weight_decay:
             gradient = gradient.add(parameters, alpha=self._weight_decay)
         if self._momentum:
@@ -49,6 +68,8 @@ class LocalAdam:
     """Adam (Kingma & Ba, ICLR 2015, arXiv 1412.6980) and AdamW (Loshchilov & Hutter, ICLR 2019, arXiv 1711.05101).
 
     Adam adds the weight decay to the gradient. AdamW subtracts it from the parameters.
+
+    >>> adam = LocalAdam(betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=False)
     """
 
     def __init__(self, betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool) -> None:
@@ -58,7 +79,13 @@ class LocalAdam:
         self.vectors = 2, 2 + (weight_decay > 0 and not decoupled)
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
-        """Update the parameters [P] in place, given their gradient [P]."""
+        """Update the parameters [P] in place, given their gradient [P].
+
+        >>> parameters = torch.ones(2)
+        >>> adam.step(parameters, torch.tensor([1.0, 2.0]), lr=0.5)
+        >>> parameters
+        tensor([0.5000, 0.5000])
+        """
         if self._moments is None:
             self._moments = torch.zeros_like(gradient), torch.zeros_like(gradient)
         first, second = self._moments

@@ -14,20 +14,32 @@ Reduction = Literal["mean", "sum", "by_client"]
 
 @dataclass(frozen=True)
 class Delta:
-    """A change of a model, to be added to its parameters [P] and its float buffers [B]."""
+    """A change of a model, to be added to its parameters [P] and its float buffers [B].
+
+    >>> Delta(client.model.parameters - client.received, torch.zeros(0)).parameters.shape
+    torch.Size([59])
+    """
 
     parameters: Tensor
     buffers: Tensor
 
     @property
     def nbytes(self) -> int:
-        """The bytes that a deployment would send."""
+        """The bytes that a deployment would send.
+
+        >>> delta.nbytes
+        236
+        """
         return self.parameters.nbytes + self.buffers.nbytes
 
 
 @dataclass(frozen=True)
 class Broadcast:
-    """A value that clients keep until a newer version replaces it. Its bytes count once per client and version."""
+    """A value that clients keep until a newer version replaces it. Its bytes count once per client and version.
+
+    >>> Broadcast("mine.teacher", version=server.task, value=server.network.weights()).version
+    0
+    """
 
     name: str
     """The method's name, or "METHOD.NAME" if the method has several broadcasts."""
@@ -39,7 +51,10 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Term:
-    """One client's part of a reply."""
+    """One client's part of a reply.
+
+    >>> terms = {"samples": Term(torch.tensor(12.0)), "mean": Term(delta.parameters, weight=0.25)}
+    """
 
     value: Tensor | Encoded
     weight: float | None = None
@@ -58,10 +73,13 @@ class Request:
 
     The plan receives the reduced reply: a mapping from each term's name to its value, reduced as `Method.replies`
     declares.
+
+    >>> Request("count", to="everyone", message={"least": 3}).op
+    'count'
     """
 
     op: str
-    """The name of the client half's public function to call."""
+    """The name of the client side's public function to call."""
     message: Any = None
     """The second argument of the op. The first is the client."""
     to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"

@@ -18,6 +18,9 @@ class Participant(Stateful):
     Args:
         random: the random generators of the current local training, exchange or round.
         classes: the number of the model's outputs.
+
+    >>> client.classes, server.classes
+    (4, 4)
     """
 
     def __init__(self, random: RandomGenerators, classes: int) -> None:
@@ -25,7 +28,10 @@ class Participant(Stateful):
         self.classes = classes
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Return the generator for a purpose. Later calls in the local training or round return the same object."""
+        """Return the generator for a purpose. Later calls in the local training or round return the same object.
+
+        >>> order = client.generator("mine").permutation(len(client.arrived))
+        """
         return self._random.generator(purpose)
 
     def rng_scope(self, method: str) -> AbstractContextManager[None]:
@@ -34,6 +40,9 @@ class Participant(Stateful):
         A client's hook uses this for every forward pass except the step's own. Otherwise an extra forward pass would
         change later dropout masks, even if its loss has weight 0. The server side must not draw from torch in any other
         way. A plan may yield inside this context.
+
+        >>> with client.rng_scope("mine"):
+        ...     logits = client.model(step.x + torch.randn_like(step.x))
         """
         return self._random.rng_scope(method)
 
@@ -41,6 +50,9 @@ class Participant(Stateful):
         """Let code draw from torch's, NumPy's and Python's global generators, seeded from `generator(name)`.
 
         They are restored at the end.
+
+        >>> with client.global_draws("mine"):
+        ...     rows = np.random.permutation(12)
         """
         return self._random.global_draws(name)
 
@@ -49,6 +61,8 @@ class Participant(Stateful):
         """Record a number of this local training or round in rounds.jsonl and TensorBoard.
 
         Of clients, they get the mean over those that recorded it.
+
+        >>> client.record("drift", (client.model.parameters - client.received).norm())
         """
 
     @abstractmethod
@@ -57,6 +71,9 @@ class Participant(Stateful):
 
         None copies the client's current weights, or the global model. You may move, convert and train the copy. The
         module of the model itself must stay as it is.
+
+        >>> client.network_at(client.from_server("model"))(step.x).shape
+        torch.Size([4, 4])
         """
 
     @abstractmethod
@@ -67,4 +84,8 @@ class Participant(Stateful):
 
         Raises:
             RunError: `build` does not return a network with trainable parameters of one dtype.
+
+        >>> generator = client.auxiliary_network("mine.generator", lambda: nn.Linear(2, 6))
+        >>> generator(torch.zeros(5, 2)).shape, generator.parameters.shape
+        (torch.Size([5, 6]), torch.Size([18]))
         """

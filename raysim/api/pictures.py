@@ -1,4 +1,4 @@
-"""Pictures that server halves record: images as bytes, which the run's recorder draws as one grid."""
+"""Pictures that server sides record: images as bytes, which the run's recorder draws as one grid."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -17,7 +17,11 @@ from raysim.system.device import choose_device
 
 
 class Server(Participant):
-    """The server's state, which server halves read and change."""
+    """The server's state, which server sides read and change.
+
+    >>> server.round, server.cohort, server.parameters.shape
+    (1, (0, 1, 2), torch.Size([59]))
+    """
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
         super().__init__(seeding.RandomGenerators(config.seed, "server", 0), federation.classes)
@@ -42,37 +46,68 @@ class Server(Participant):
         """The round's task, from 0.
 
         If clients are at different tasks, this is the index of the row of the accuracy matrix that is measured next.
+
+        >>> server.task
+        0
         """
         return self._federation.availability.progress(self.round).task
 
     @property
     def progress(self) -> Progress:
-        """The run's progress in this round. With asynchronous boundaries, the whole run counts as one task."""
+        """The run's progress in this round. With asynchronous boundaries, the whole run counts as one task.
+
+        >>> server.progress
+        Progress(round=1, rounds=4, task=0, began=0, lasts=2)
+        """
         return self._federation.availability.progress(self.round, self._config.scenario.windows is None)
 
     @property
     def present(self) -> tuple[int, ...]:
-        """The ids of the clients that have data in this round, ascending."""
+        """The ids of the clients that have data in this round, ascending.
+
+        >>> server.present
+        (0, 1, 2)
+        """
         return self._federation.availability.present(max(self.round, 1))
 
     def size(self, client: int, round: int | None = None) -> int:
-        """Return how many samples a client has in a round, by default the current round."""
+        """Return how many samples a client has in a round, by default the current round.
+
+        >>> server.size(0)
+        12
+        """
         return self._federation.availability.size(client, round or max(self.round, 1))
 
     def tasks(self, client: int, round: int | None = None) -> list[int]:
-        """Return the tasks of the samples that a client has in a round, by default the current round."""
+        """Return the tasks of the samples that a client has in a round, by default the current round.
+
+        >>> server.tasks(0, round=3)
+        [1]
+        """
         return self._federation.availability.tasks(client, round or max(self.round, 1))
 
     def earlier_classes(self) -> tuple[int, ...]:
-        """Return the classes of the tasks before the current task, ascending; all classes if tasks share them."""
+        """Return the classes of the tasks before the current task, ascending; all classes if tasks share them.
+
+        >>> server.earlier_classes()
+        (0, 1, 2, 3)
+        """
         return self._federation.classes_before(self.task)
 
     def present_classes(self) -> tuple[int, ...]:
-        """Return the classes of the tasks from which clients have data in this round, ascending."""
+        """Return the classes of the tasks from which clients have data in this round, ascending.
+
+        >>> server.present_classes()
+        (0, 1, 2, 3)
+        """
         return self._federation.classes_of({task for client in self.present for task in self.tasks(client)})
 
     def samples_of(self, task: int) -> int:
-        """Return how many training samples of a task (from 0) all clients have together."""
+        """Return how many training samples of a task (from 0) all clients have together.
+
+        >>> server.samples_of(0)
+        36
+        """
         return sum(stream.samples_of(task) for stream in self._federation.streams)
 
     def network_at(self, weights: Weights | None = None) -> nn.Module:
@@ -85,6 +120,9 @@ class Server(Participant):
 
         Raises:
             WrongResult: the sampler returned something other than ids of present clients.
+
+        >>> server.sample()
+        [0, 1, 2]
         """
         present, participation = self.present, self._config.participation
         count = participation.count or max(1, round((participation.fraction or 1.0) * len(present)))
@@ -95,7 +133,11 @@ class Server(Participant):
         return check_chosen(chosen, present, "participation.sampler", sampler.function(), least=1)
 
     def shares_of(self, clients: Sequence[int]) -> dict[int, float]:
-        """Return each client's weight among these, as `aggregation.weights` says. The weights sum to 1."""
+        """Return each client's weight among these, as `aggregation.weights` says. The weights sum to 1.
+
+        >>> server.shares_of([0, 1])
+        {0: 0.5, 1: 0.5}
+        """
         uniform = self._config.aggregation.weights == "uniform"
         sizes = {k: 1 if uniform else self.size(k) for k in clients}
         total = sum(sizes.values())
@@ -114,7 +156,10 @@ class Server(Participant):
 
     @abstractmethod
     def drop(self, name: str) -> None:
-        """Forget the auxiliary network of this name."""
+        """Forget the auxiliary network of this name.
+
+        >>> server.drop("mine.generator")
+        """
 
     @abstractmethod
     def replace_model(self, weights: Weights) -> None:
@@ -122,6 +167,8 @@ class Server(Participant):
 
         Raises:
             RunError: the weights are another network's, or not finite; or the methods send no model.
+
+        >>> server.replace_model(Weights(0.9 * server.parameters, server.buffers, server.integers))
         """
 
     @abstractmethod
@@ -135,4 +182,6 @@ class Server(Participant):
 
         Raises:
             RunError: the name, the shape or a value is another.
+
+        >>> server.record_image("generated", torch.rand(2, 3, 8, 8), ["a cat", "a dog"])
         """

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method knows of a run before it starts; see `Method.refusal`."""
+    """What a method knows of a run before it starts; see `Method.refusal`.
+
+    >>> Setting(lr=0.1, clients=3, tasks=2, class_incremental=False).classes
+    True
+    """
 
     lr: float
     """The clients' learning rate."""

@@ -12,7 +12,11 @@ NOT_COMPUTED = torch.zeros(())
 
 @dataclass(slots=True)
 class Step:
-    """One mini-batch of a client's local training."""
+    """One mini-batch of a client's local training.
+
+    >>> step.x.shape, step.y.shape, step.logits.shape, step.number
+    (torch.Size([4, 6]), torch.Size([4]), torch.Size([4, 4]), 0)
+    """
 
     client: Client
     number: int
@@ -32,4 +36,4 @@ class Step:
     loss: Tensor = NOT_COMPUTED
     """The mean loss, without penalties, after the forward pass."""
     features: Tensor = NOT_COMPUTED
-    """The inputs [n, d] of the head, after the forward pass, if a half sets `ClientHalf.features`."""
+    """The inputs [n, d] of the head, after the forward pass, if a side sets `ClientHalf.features`."""

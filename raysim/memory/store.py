@@ -19,7 +19,11 @@ from raysim.system.state import Stateful
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The requirements of a method on the memory."""
+    """The requirements of a method on the memory.
+
+    >>> MemoryUse(policies=("importance",), logits=False).fills
+    ('arrival', 'boundary')
+    """
 
     policies: tuple[str, ...] = tuple(POLICIES)
     """The supported values of memory.policy, the method's default first."""
@@ -35,7 +39,12 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Entries:
-    """Samples of a memory: positions int64 [n], augmentations int64 [n, 3] or None, logits [n, classes] or None."""
+    """Samples of a memory: positions int64 [n], augmentations int64 [n, 3] or None, logits [n, classes] or None.
+
+    >>> entries = client.memory.sample(5, client.generator("mine"))
+    >>> len(entries), client.samples(entries.positions, entries.draws)[0].shape
+    (5, torch.Size([5, 6]))
+    """
 
     positions: Tensor
     draws: Tensor | None

@@ -9,7 +9,11 @@ INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 class BatchStatistics(NamedTuple):
-    """The statistics of one BatchNorm layer's input [n, c, ...] in one pass, and those that the layer keeps."""
+    """The statistics of one BatchNorm layer's input [n, c, ...] in one pass, and those that the layer keeps.
+
+    >>> BatchStatistics(torch.ones(2), torch.ones(2), torch.zeros(2), torch.ones(2)).mean
+    tensor([1., 1.])
+    """
 
     mean: Tensor
     """The batch's mean [c], with the graph."""
@@ -25,6 +29,10 @@ def with_batch_statistics(module: nn.Module, x: Tensor) -> tuple[Tensor, list[Ba
     """Return a network's output for x [n, ...] in its current mode, and the statistics of its BatchNorm layers.
 
     The layers are in the order in which the pass uses them. Layers that keep no statistics are left out.
+
+    >>> outputs, layers = with_batch_statistics(nn.BatchNorm1d(2), torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
+    >>> layers[0].mean, layers[0].variance
+    (tensor([1., 1.]), tensor([1., 0.]))
     """
     found: list[BatchStatistics] = []
 

@@ -24,7 +24,10 @@ DTYPES = {torch.float32, torch.float64}
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's weights: trainable parameters [P], float buffers [B], integer buffers [I]."""
+    """A model's weights: trainable parameters [P], float buffers [B], integer buffers [I].
+
+    >>> weights = Weights(torch.zeros(59), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+    """
 
     parameters: Tensor
     buffers: Tensor
@@ -36,12 +39,20 @@ class Weights:
 
     @property
     def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The parameters, float buffers and integer buffers."""
+        """The parameters, float buffers and integer buffers.
+
+        >>> [len(vector) for vector in client.model.copy().vectors]
+        [59, 0, 0]
+        """
         return self.parameters, self.buffers, self.integers
 
     @property
     def nbytes(self) -> int:
-        """The bytes that a deployment would send."""
+        """The bytes that a deployment would send.
+
+        >>> client.model.copy().nbytes
+        236
+        """
         return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes - self.local_bytes
 
 
@@ -65,6 +76,9 @@ class FlatModel:
     Raises:
         ConfigError: the module has no trainable parameters, parameters without a shape, of several dtypes or of low
             precision, or a buffer that cannot be sent.
+
+    >>> FlatModel(nn.Linear(2, 6)).parameters.shape
+    torch.Size([18])
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -118,36 +132,65 @@ class FlatModel:
 
     @property
     def device(self) -> torch.device:
-        """The device of the vectors."""
+        """The device of the vectors.
+
+        >>> client.model.device
+        device(type='cpu')
+        """
         return self.parameters.device
 
     @property
     def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The parameters, float buffers and integer buffers."""
+        """The parameters, float buffers and integer buffers.
+
+        >>> [len(vector) for vector in client.model.vectors]
+        [59, 0, 0]
+        """
         return self.parameters, self.buffers, self.integers
 
     @property
     def frozen(self) -> dict[str, Tensor]:
-        """The model's frozen parameters by name, even while others are used in their place. Read only."""
+        """The model's frozen parameters by name, even while others are used in their place. Read only.
+
+        >>> client.model.frozen
+        {}
+        """
         frozen = {name: p.data for name, p in self.module.named_parameters() if not p.requires_grad}
         return frozen | self._replaced
 
     @property
     def layouts(self) -> tuple[Mapping[str, torch.Size], ...]:
-        """The shapes by name in the parameters, the float buffers and the integer buffers."""
+        """The shapes by name in the parameters, the float buffers and the integer buffers.
+
+        >>> parameters, buffers, integers = client.model.layouts
+        >>> parameters["3.weight"]
+        torch.Size([4, 5])
+        """
         return self.layout, self._buffer_layout, self._integer_layout
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return views of a vector [P] by parameter name, in the parameters' shapes, for methods that work by layer."""
+        """Return views of a vector [P] by parameter name, in the parameters' shapes, for methods that work by layer.
+
+        >>> client.model.named(delta.parameters)["3.weight"].shape
+        torch.Size([4, 5])
+        """
         return _views(self.layout, vector)
 
     def gradient_of(self, loss: Tensor) -> Tensor:
-        """Return the gradient [P] of a loss, without changing the step's gradient (`gradient`)."""
+        """Return the gradient [P] of a loss, without changing the step's gradient (`gradient`).
+
+        >>> client.model.gradient_of(client.loss(client.model(step.x), step.y)).shape
+        torch.Size([59])
+        """
         parts = torch.autograd.grad(loss, self._trained, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
     def gradient_on(self, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Return the gradient [P] of loss(logits, y) on a batch, in training mode. BatchNorm's statistics stay."""
+        """Return the gradient [P] of loss(logits, y) on a batch, in training mode. BatchNorm's statistics stay.
+
+        >>> client.model.gradient_on(step.x, step.y, client.loss).shape
+        torch.Size([59])
+        """
         buffers, integers = self.buffers.clone(), self.integers.clone()
         self.module.train()
         gradient = self.gradient_of(loss(self(x), y))
@@ -157,16 +200,28 @@ class FlatModel:
 
     @property
     def widths(self) -> dict[str, int]:
-        """The number of weights d per output of each linear and convolutional layer, by the weight's name."""
+        """The number of weights d per output of each linear and convolutional layer, by the weight's name.
+
+        >>> client.model.widths
+        {'1.weight': 6, '3.weight': 5}
+        """
         return {name: self.layout[name][1:].numel() for name in name_layers(self.module).values()}
 
     @property
     def layers(self) -> list[str]:
-        """The names of the modules that directly hold trained parameters, in the model's order."""
+        """The names of the modules that directly hold trained parameters, in the model's order.
+
+        >>> client.model.layers
+        ['1', '3']
+        """
         return list(dict.fromkeys(name.rpartition(".")[0] for name in self.layout))
 
     def begin_of(self, layer: str) -> tuple[int, int, int]:
-        """Return the offsets in parameters, buffers and integers at which a layer and all later ones begin."""
+        """Return the offsets in parameters, buffers and integers at which a layer and all later ones begin.
+
+        >>> client.model.begin_of("3")
+        (35, 0, 0)
+        """
         places = {name: place for place, (name, _) in enumerate(self.module.named_modules())}
 
         def before(layout: Mapping[str, torch.Size]) -> int:
@@ -180,6 +235,9 @@ class FlatModel:
 
         The pass is in evaluation mode and without a gradient. The model keeps every bit and each layer's mode, even
         between its forward and its backward pass.
+
+        >>> client.model.logits(step.x, server.parameters, server.buffers).shape
+        torch.Size([4, 4])
         """
         with self._under(parameters, buffers):
             logits: Tensor = self.module(x)
@@ -189,6 +247,9 @@ class FlatModel:
         """Return the logits [n, classes] of a pass in the current mode under other vectors, for torch's transforms.
 
         BatchNorm changes its statistics in the given vectors. The model is unchanged.
+
+        >>> client.model.call_with(step.x, *client.model.vectors).shape
+        torch.Size([4, 4])
         """
         vectors = zip(self.layouts, (parameters, buffers, integers), strict=True)
         views = [_views(layout, vector) for layout, vector in vectors if layout]
@@ -200,6 +261,9 @@ class FlatModel:
 
         The inputs are rows [rows, d], which the weight [outputs, d] multiplies. A convolution's rows are patches. A
         layer that is not used has no rows. The model is unchanged, as in `logits`.
+
+        >>> client.model.inputs(step.x, server.parameters, server.buffers, ["3.weight"])["3.weight"].shape
+        torch.Size([4, 5])
         """
         chosen = {layer: name for layer, name in name_layers(self.module).items() if name in layers}
         with self._under(parameters, buffers), recorded_inputs(chosen) as recorded:
@@ -208,7 +272,12 @@ class FlatModel:
         return {name: torch.cat([x.new_zeros(0, widths[name]), *recorded[name]]) for name in layers}
 
     def with_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits [n, classes] of a pass in the current mode, and the head's inputs [n, d]."""
+        """Return the logits [n, classes] of a pass in the current mode, and the head's inputs [n, d].
+
+        >>> logits, features = client.model.with_features(step.x)
+        >>> features.shape
+        torch.Size([4, 5])
+        """
         with recorded_inputs(self._head_layer) as recorded:
             logits: Tensor = self.module(x)
         return logits, recorded[self.head[0]][-1]
@@ -241,6 +310,9 @@ class FlatModel:
         """Return a separate copy of the module with these weights, on the model's device and in evaluation mode.
 
         It shares no tensor with the model, so it may be moved, converted and trained.
+
+        >>> client.model.network_at(client.model.copy())(step.x).shape
+        torch.Size([4, 4])
         """
         module = copy.deepcopy(self.module).eval()
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
@@ -252,7 +324,10 @@ class FlatModel:
         return module
 
     def load(self, weights: Weights) -> None:
-        """Copy the weights of a global model into this one."""
+        """Copy the weights of a global model into this one.
+
+        >>> client.model.load(client.from_server("model"))
+        """
         self.parameters.copy_(weights.parameters)
         self.buffers.copy_(weights.buffers)
         self.integers.copy_(weights.integers)
@@ -268,15 +343,27 @@ class FlatModel:
             self.module.get_parameter(name).data = value.to(self._replaced[name])
 
     def copy(self) -> Weights:
-        """Return a copy of the weights on their device."""
+        """Return a copy of the weights on their device.
+
+        >>> client.model.copy().parameters.shape
+        torch.Size([59])
+        """
         return Weights(*(vector.clone() for vector in self.vectors))
 
     def weights(self) -> Weights:
-        """Return a copy of the weights on the CPU."""
+        """Return a copy of the weights on the CPU.
+
+        >>> client.model.weights().parameters.device
+        device(type='cpu')
+        """
         return Weights(*(v.detach().to("cpu", copy=True) for v in self.vectors))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return a copy of the module's state_dict on the CPU, every tensor contiguous and with its own storage."""
+        """Return a copy of the module's state_dict on the CPU, every tensor contiguous and with its own storage.
+
+        >>> list(client.model.state_dict())
+        ['1.weight', '1.bias', '3.weight', '3.bias']
+        """
         return {
             k: v.detach().cpu().clone(memory_format=torch.contiguous_format)
             for k, v in self.module.state_dict().items()

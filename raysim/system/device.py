@@ -18,6 +18,9 @@ def to_device(value: AnyValue, device: torch.device) -> AnyValue:
     """Return a tensor on a device, without waiting for the device's pending work. Other values are unchanged.
 
     torch queues a copy from pinned memory after a GPU's other work. For other memory it would wait for that work.
+
+    >>> to_device(torch.tensor([0, 2]), client.model.device)
+    tensor([0, 2])
     """
     moved: Any = value
     if isinstance(value, Tensor):

@@ -45,7 +45,11 @@ class Unreachable(ConfigError):
 
 
 class RunError(Exception):
-    """The run failed (exit status 1). The one-line message says where and what to do next."""
+    """The run failed (exit status 1). The one-line message says where and what to do next.
+
+    >>> RunError("mine: found no samples, allowed: at least 1")
+    RunError('mine: found no samples, allowed: at least 1')
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(single_line(message))
@@ -56,7 +60,11 @@ class NotWritten(RunError):
 
 
 class Diverged(RunError):
-    """A client sent values that are not finite or too large for exact sums, or the server's model is not finite."""
+    """A client sent values that are not finite or too large for exact sums, or the server's model is not finite.
+
+    >>> issubclass(Diverged, RunError)
+    True
+    """
 
 
 class WrongResult(RunError):

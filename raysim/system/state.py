@@ -42,7 +42,11 @@ class Stateful:
     """The attributes that a checkpoint omits: the constructor makes them again, or they last for one round at most."""
 
     def state(self) -> dict[str, Any]:
-        """Return all attributes that are not transient. Objects with a separate state are replaced by it."""
+        """Return all attributes that are not transient. Objects with a separate state are replaced by it.
+
+        >>> client.state()["round"]
+        1
+        """
         return {name: state_of(value) for name, value in vars(self).items() if name not in self.transient}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -50,6 +54,8 @@ class Stateful:
 
         Raises:
             RunError: the state is not one of such an object.
+
+        >>> client.restore(client.state())
         """
         if not isinstance(state, Mapping):
             raise RunError(f"{type(self).__name__}: its state is of type {type(state).__name__}")

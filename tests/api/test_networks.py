@@ -53,17 +53,17 @@ def test_a_network_begins_alike_everywhere_and_is_kept_by_name(simulation):
 
 def test_a_client_keeps_its_weights_but_not_those_that_it_was_given(simulation):
     first, second = (simulation.runner.host.clients[number] for number in (0, 1))
-    initial = second.make("net", linear).parameters.clone()
-    first.make("net", linear).parameters.fill_(7.0)
-    first.make("net", linear).module.eval().requires_grad_(False)
+    initial = second.auxiliary_network("net", linear).parameters.clone()
+    first.auxiliary_network("net", linear).parameters.fill_(7.0)
+    first.auxiliary_network("net", linear).module.eval().requires_grad_(False)
     for client in (first, second):
         client.forget()
-    assert first.make("net", linear).parameters.tolist() == [7.0] * 3
-    assert torch.equal(second.make("net", linear).parameters, initial)
-    assert all(p.requires_grad for p in second.make("net", linear).module.parameters())
-    assert second.make("net", linear).module.training
+    assert first.auxiliary_network("net", linear).parameters.tolist() == [7.0] * 3
+    assert torch.equal(second.auxiliary_network("net", linear).parameters, initial)
+    assert all(p.requires_grad for p in second.auxiliary_network("net", linear).module.parameters())
+    assert second.auxiliary_network("net", linear).module.training
     given = Weights(torch.tensor([1.0, 2.0, 3.0]), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
-    assert first.make("given", linear, given).parameters.tolist() == [1.0, 2.0, 3.0]
+    assert first.auxiliary_network("given", linear, given).parameters.tolist() == [1.0, 2.0, 3.0]
     assert set(first.state()["networks"]) == {"net"}
 
 
@@ -102,7 +102,7 @@ def test_a_replaced_model_is_a_new_version(simulation):
 def test_what_is_no_network_is_refused(simulation, build, words):
     for maker in (simulation.server, simulation.runner.host.clients[0]):
         with pytest.raises(RunError, match=words):
-            maker.make("net", build)
+            maker.auxiliary_network("net", build)
 
 
 def test_batch_statistics_are_those_of_the_inputs_with_their_graph():

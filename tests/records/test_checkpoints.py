@@ -168,7 +168,7 @@ class Hoarder(Method):
 
 
 def test_a_half_that_keeps_something_else_is_refused_at_start(tiny):
-    with pytest.raises(ConfigError, match=r"Hoarder: its client half's attribute seen holds a set, which a checkpoint"):
+    with pytest.raises(ConfigError, match=r"Hoarder: its client side's attribute seen holds a set, which a checkpoint"):
         check_methods(tiny(methods={"test_checkpoints:Hoarder": {}}))
 
 
