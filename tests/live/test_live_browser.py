@@ -26,7 +26,7 @@ PIXELS = """(() => {
   const sheet = document.querySelector("#matrix canvas"), pen = sheet.getContext("2d");
   return Array.from({ length: sheet.height }, (_, row) => {
     const red = [...pen.getImageData(0, row, sheet.width, 1).data].filter((_, i) => i % 4 === 0);
-    return [32, 223].map((value) => red.filter((v) => v === value).length);  // 247 - 0.9 * 239 and 247 - 0.1 * 239
+    return [182, 80].map((value) => red.filter((v) => v === value).length);  // 94 + 0.6 * 146 and 94 - 0.4 * 35
   });
 })()"""
 POINT = """(() => {
