@@ -19,8 +19,8 @@ from raysim.reports.content import Plot, Report
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_table
 from raysim.reports.paper_tables import gains_table, main_table
+from raysim.reports.quantity_tables import COSTS, FAIRNESS, OVER_TIME, express, learning_of
 from raysim.reports.reading import FinishedRun
-from raysim.reports.tables import COSTS, FAIRNESS, OVER_TIME, express, learning_of
 from raysim.system.colors import FAINT, INK, LIGHT, PAPER, style_page
 from raysim.system.errors import single_line
 

@@ -10,8 +10,8 @@ from raysim.reports.naming import derive_label, spell_method
 from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, Look
+from raysim.reports.quantity_tables import learning_of
 from raysim.reports.reading import Methods
-from raysim.reports.tables import learning_of
 from raysim.system.colors import GREY
 
 KnobSweep = Sequence[tuple[float, MethodGroup, Look, Methods]]
