@@ -59,7 +59,7 @@ def draw_matrix(axes: Axes, matrix: Matrix, metric: Metric) -> AxesImage:
         places = np.asarray(image.norm(values), np.float64)
         shares = places if metric.higher_is_better else 1 - places
         for (row, column), value in np.ndenumerate(values):
-            color = choose_text_color(shares[row, column])
+            color = choose_text_color(float(shares[row, column]))
             axes.text(column, row, format(value, digits), ha="center", va="center", color=color)
     axes.set(xticks=[], yticks=[])
     axes.set_ylim(columns - 0.5, -0.5)  # all tasks from the start, so that the images of a run are alike

@@ -306,7 +306,7 @@ def _group_by_methods(
 
     Args:
         runs: the runs of the setting.
-        rows: the axes of sweeps whose values name groups.
+        rows: the axes of sweeps that name groups.
         of_rows: by run: the keys that differ between the rows of its sweep.
         left_out: gets a line for each run that another one with its config and seed replaces.
         unfinished: by config and then by seed: the runs that failed or were interrupted.

@@ -14,7 +14,7 @@ from followed import TWO_TASKS, catch_up, drawn, follow, head
 import raysim
 from raysim.callbacks import Callback, RunView
 from raysim.engine.events import RoundDone
-from raysim.live import growing_file, lock_watch
+from raysim.live import growing_file, lock_watch, run_files
 from raysim.live.following import FollowedRun
 from raysim.records import run_directory
 from raysim.sweeps import cells
