@@ -24,7 +24,10 @@ from matplotlib.figure import Figure
 import raysim
 from raysim.config import load
 from raysim.federation.federation import Federation, build_federation
+from raysim.objectives.classification import ACCURACY_METRIC
+from raysim.records.figures import draw_matrix, number_columns, number_rows
 from raysim.reports.reading import find_runs
+from raysim.system.colors import COLORS, DARK, LIGHT
 
 ROOT = Path(__file__).parents[1]
 ASSETS = ROOT / "docs" / "assets"
@@ -33,13 +36,12 @@ RUNS: Mapping[str, Mapping[str, object]] = {
     "FedAvg forgets": {},
     "Experience replay (methods=er) forgets less": {"methods": {"er": {}}},
 }
-TASKS = ("#4c72b0", "#dd8452", "#55a868")
 BASELINES = {"FL": "FedAvg", "FL + A-GEM": "A-GEM", "FL + DER": "DER", "FedProx": "FedProx"}  # in results/: their name
 SETTINGS = {"rotated": "rotated MNIST", "permuted": "permuted MNIST"}
 SHOWN = 3  # images of each client and task
 THEMES = {
-    "light": {"ink": "#1f2328", "paper": "#ffffff", "images": "gray_r"},
-    "dark": {"ink": "#e6edf3", "paper": "#0d1117", "images": "gray"},
+    "light": {**LIGHT, "images": "gray_r"},
+    "dark": {**DARK, "paper": "#0d1117", "images": "gray"},  # the paper of GitHub's dark pages
 }
 TEXT = {"font.family": "DejaVu Sans", "font.size": 9, "svg.hashsalt": "raysim", "svg.fonttype": "path"}
 
@@ -73,7 +75,7 @@ def draw(theme: Mapping[str, str], runs: Mapping[str, tuple[Any, Any]], federati
         draw_courses(axes, theme, title, lines)
     courses.subplots_adjust(left=0.13, right=0.86, top=0.92, bottom=0.12, hspace=0.3)
     for axes, (matrix, _) in zip(matrices.subplots(2, 1), runs.values(), strict=True):
-        draw_matrix(axes, theme, matrix)
+        draw_accuracies(axes, theme, matrix)
     matrices.subplots_adjust(left=0.2, right=0.96, top=0.92, bottom=0.12, hspace=0.3)
     return figure
 
@@ -90,13 +92,13 @@ def draw_stream(part: Any, theme: Mapping[str, str], federation: Federation) -> 
                 axes.set_xticks([])
                 axes.set_yticks([])
                 for edge in axes.spines.values():
-                    edge.set_color(TASKS[task])
+                    edge.set_color(COLORS[task])
         row[0].set_ylabel(f"client {client}", rotation=0, ha="right", va="center", color=theme["ink"], labelpad=6)
     for task, about in enumerate(federation.tasks):
         angle = about.name.rpartition(" ")[2]
         middle = grid[0][task * SHOWN + SHOWN // 2]
         middle.set_title(
-            f"task {task + 1}\nrotated by {float(angle):.0f}°", color=TASKS[task], weight="bold", fontsize=9
+            f"task {task + 1}\nrotated by {float(angle):.0f}°", color=COLORS[task], weight="bold", fontsize=9
         )
     part.text(0.57, 0.04, "time: one task after the other", ha="center", color=theme["ink"])
 
@@ -108,14 +110,14 @@ def draw_courses(axes: Any, theme: Mapping[str, str], title: str, lines: Sequenc
     each = rounds[-1] // tasks
     names: list[tuple[float, int]] = []
     for task in range(tasks):
-        axes.axvspan(task * each, (task + 1) * each, color=TASKS[task], alpha=0.13, lw=0)
+        axes.axvspan(task * each, (task + 1) * each, color=COLORS[task], alpha=0.13, lw=0)
         values = [100 * line["evaluation"]["domain_il"][task] for line in lines]
-        axes.plot(rounds, values, color=TASKS[task], lw=1.8)
+        axes.plot(rounds, values, color=COLORS[task], lw=1.8)
         names.append((values[-1], task))
     lowest = -np.inf
     for value, task in sorted(names):
         lowest = max(value, lowest + 11)
-        axes.text(rounds[-1] + 0.6, lowest, f"task {task + 1}", color=TASKS[task], va="center", fontsize=8)
+        axes.text(rounds[-1] + 0.6, lowest, f"task {task + 1}", color=COLORS[task], va="center", fontsize=8)
     axes.set_title(title, loc="left", color=theme["ink"], weight="bold", fontsize=9)
     axes.set_xlim(0, rounds[-1])
     axes.set_ylim(0, 105)
@@ -126,22 +128,16 @@ def draw_courses(axes: Any, theme: Mapping[str, str], title: str, lines: Sequenc
     style(axes, theme)
 
 
-def draw_matrix(axes: Any, theme: Mapping[str, str], matrix: Sequence[Sequence[float]]) -> None:
+def draw_accuracies(axes: Any, theme: Mapping[str, str], matrix: Sequence[Sequence[float]]) -> None:
     """Draw an accuracy matrix: row t after task t, column i on the test set of task i."""
-    axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    for row, values in enumerate(matrix):
-        for column, value in enumerate(values):
-            color = "black" if value > 0.6 else "white"
-            axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", color=color)
-    ticks = range(len(matrix))
-    axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
-    axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
+    draw_matrix(axes, matrix, ACCURACY_METRIC)
+    number_rows(axes, len(matrix), in_step=True)
+    axes.yaxis.label.set_color(theme["ink"])
+    number_columns(axes, len(matrix))
+    axes.set_xlabel("on the test set of task" if axes.get_subplotspec().is_last_row() else "", color=theme["ink"])
     axes.set_title(
         f"average {100 * np.mean(matrix[-1]):.0f}%", loc="left", color=theme["ink"], weight="bold", fontsize=9
     )
-    axes.set_ylabel("after task", color=theme["ink"])
-    if axes.get_subplotspec().is_last_row():
-        axes.set_xlabel("on the test set of task", color=theme["ink"])
     style(axes, theme)
 
 
@@ -171,11 +167,11 @@ def draw_gains(theme: Mapping[str, str], accuracies: Mapping[tuple[str, str], Se
             alone, with_it = (accuracies[setting, text] for text in (label, f"{label} + Fed-A-GEM"))
             for seed, (first, second) in enumerate(zip(alone, with_it, strict=True)):
                 height = row + 0.2 * (1 - seed)
-                axes.plot([first, second], [height, height], color=TASKS[2], lw=1, alpha=0.6)
-                axes.plot(first, height, "o", color=TASKS[0], ms=4)
-                axes.plot(second, height, "o", color=TASKS[2], ms=4)
+                axes.plot([first, second], [height, height], color=COLORS[2], lw=1, alpha=0.6)
+                axes.plot(first, height, "o", color=COLORS[0], ms=4)
+                axes.plot(second, height, "o", color=COLORS[2], ms=4)
             gain = fmean(with_it) - fmean(alone)
-            axes.text(max(with_it) + 1.5, row, f"+{gain:.0f}", va="center", color=TASKS[2], weight="bold", fontsize=9)
+            axes.text(max(with_it) + 1.5, row, f"+{gain:.0f}", va="center", color=COLORS[2], weight="bold", fontsize=9)
             axes.text(0.02, row, name, va="center", color=theme["ink"], transform=axes.get_yaxis_transform())
         axes.set_title(title, loc="left", color=theme["ink"], weight="bold", fontsize=9)
         axes.set_yticks([])
@@ -183,9 +179,9 @@ def draw_gains(theme: Mapping[str, str], accuracies: Mapping[tuple[str, str], Se
         axes.set_xlim(0, 100)
         axes.set_xlabel("average accuracy in %, one line per seed", color=theme["ink"])
         style(axes, theme)
-    figure.text(0.99, 0.94, "●", color=TASKS[0], ha="right", fontsize=9)
+    figure.text(0.99, 0.94, "●", color=COLORS[0], ha="right", fontsize=9)
     figure.text(0.972, 0.94, "alone", color=theme["ink"], ha="right", fontsize=9)
-    figure.text(0.93, 0.94, "●", color=TASKS[2], ha="right", fontsize=9)
+    figure.text(0.93, 0.94, "●", color=COLORS[2], ha="right", fontsize=9)
     figure.text(0.912, 0.94, "with Fed-A-GEM", color=theme["ink"], ha="right", fontsize=9)
     figure.subplots_adjust(left=0.02, right=0.99, top=0.86, bottom=0.2, wspace=0.06)
     return figure

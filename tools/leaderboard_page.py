@@ -20,10 +20,10 @@ from raysim.reports.costs import BYTES, STEPS, RunCost, tabulate_budgets
 from raysim.reports.families import adjust_family
 from raysim.reports.grouping import MethodGroup, group_runs
 from raysim.reports.naming import show_bare
+from raysim.reports.quantity_tables import ACCURACY, FORGETTING, NOTHING, Quantity
 from raysim.reports.ranks import Interval, Ranking, list_remarks, mean_ranks
 from raysim.reports.reading import find_runs
 from raysim.reports.statistics import PairedDifference, compare_pairs
-from raysim.reports.tables import ACCURACY, FORGETTING, NOTHING, Quantity
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.grid import expand_sweep
 

@@ -24,8 +24,9 @@ from raysim.evaluation.accuracy_matrix import (
 from raysim.evaluation.scoring import describe_clients
 from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
-from raysim.records.result import Result, shade
+from raysim.records.result import Result
 from raysim.system.capacity import MIB
+from raysim.system.colors import choose_text_color, mix_sequence
 from raysim.system.console import make_console
 from raysim.system.errors import single_line
 
@@ -188,6 +189,5 @@ def _color(share: float) -> str:
 
 
 def _shade(share: float) -> str:
-    """Return a style: a background from white to blue, and text that can be read on it."""
-    text, background = shade(share)
-    return f"{text} on rgb({','.join(map(str, background))})"
+    """Return a style: a background by value, and text that can be read on it."""
+    return f"{choose_text_color(share)} on rgb({','.join(map(str, mix_sequence(share)))})"

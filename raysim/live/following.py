@@ -7,12 +7,12 @@ from shlex import quote
 from typing import Any, Literal
 
 from raysim.launch.stop_file import STOP
-from raysim.live.courses import Evaluations, Rounds
-from raysim.live.facts import CLIENTS, ROUNDS, RunFacts, read_facts, read_summary, shorten_summary
 from raysim.live.feed import Feed
 from raysim.live.growing_file import GrowingFile, describe_files
 from raysim.live.lock_watch import LockWatch
 from raysim.live.round_line import parse_round
+from raysim.live.run_course import Evaluations, Rounds
+from raysim.live.run_files import CLIENTS, ROUNDS, RunFacts, read_facts, read_summary, shorten_summary
 from raysim.live.trips import Trips
 from raysim.system.errors import ConfigError, single_line
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from raysim.live.feed import Seen
 from raysim.live.watched import SECONDS, Watched
+from raysim.system.colors import COLORS, DARK_TEXT, GREY, SEQUENCE, style_page
 from raysim.system.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
@@ -44,7 +45,7 @@ class LiveServer(ThreadingHTTPServer):
         self.token = secrets.token_hex(16)
         self.ending = threading.Event()
         self.streams = threading.Semaphore(MOST_STREAMS)
-        self.page = resources.files("raysim.live").joinpath("page.html").read_text(encoding="utf-8")
+        self.page = read_page()
         try:
             super().__init__((LOOPBACK, PORT if port is None else port), _Handler)
         except (OSError, OverflowError) as error:
@@ -69,6 +70,13 @@ class LiveServer(ThreadingHTTPServer):
             self.streams.acquire(timeout=max(0.0, until - time.monotonic()))
         self.shutdown()
         self.server_close()
+
+
+def read_page() -> str:
+    """Return the page with its colors, without what differs from one answer to the next."""
+    page = resources.files("raysim.live").joinpath("page.html").read_text(encoding="utf-8")
+    palette = {"tasks": COLORS[:-1], "sequence": SEQUENCE, "dark_text": DARK_TEXT, "lost": GREY}
+    return page.replace("COLORS", style_page()).replace("PALETTE_JSON", json.dumps(palette))
 
 
 @contextmanager

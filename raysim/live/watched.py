@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from raysim.launch.stop_file import request_stop
-from raysim.live.facts import SWEEP_FILE, read_sweep
 from raysim.live.feed import Feed, Seen
 from raysim.live.following import FollowedRun
 from raysim.live.growing_file import describe_files
+from raysim.live.run_files import SWEEP_FILE, read_sweep
 from raysim.system.errors import ConfigError
 
 SECONDS = 0.5  # between two readings

@@ -11,9 +11,11 @@ import PIL.Image
 
 from raysim.evaluation.accuracy_matrix import Matrix, protocol_label
 from raysim.objectives import Metric
+from raysim.system.colors import SEQUENCE, choose_text_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
@@ -48,17 +50,27 @@ def draw_matrix(axes: Axes, matrix: Matrix, metric: Metric) -> AxesImage:
     values = metric.scale * np.asarray(matrix)
     columns = values.shape[1]
     low, high = (None if end is None else metric.scale * end for end in metric.range)
-    colours = "viridis" if metric.higher_is_better else "viridis_r"
-    image = axes.imshow(values, vmin=low, vmax=high, cmap=colours, aspect="auto")
+    ramp = color_ramp()
+    image = axes.imshow(
+        values, vmin=low, vmax=high, cmap=ramp if metric.higher_is_better else ramp.reversed(), aspect="auto"
+    )
     digits = ".0f" if metric.unit == "%" else ".2f"
     if columns <= MOST_NUMBERED:
-        dark = np.less(image.norm(values), 0.6) == metric.higher_is_better
+        places = np.asarray(image.norm(values), np.float64)
+        shares = places if metric.higher_is_better else 1 - places
         for (row, column), value in np.ndenumerate(values):
-            colour = "white" if dark[row, column] else "black"
-            axes.text(column, row, format(value, digits), ha="center", va="center", color=colour)
+            color = choose_text_color(float(shares[row, column]))
+            axes.text(column, row, format(value, digits), ha="center", va="center", color=color)
     axes.set(xticks=[], yticks=[])
     axes.set_ylim(columns - 0.5, -0.5)  # all tasks from the start, so that the images of a run are alike
     return image
+
+
+def color_ramp() -> LinearSegmentedColormap:
+    """Return the sequence of colors for Matplotlib."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("raysim", [tuple(part / 255 for part in color) for color in SEQUENCE])
 
 
 def number_columns(axes: Axes, tasks: int) -> None:
@@ -102,7 +114,7 @@ def draw_timeline(figure: Figure, axes: Axes, timeline: npt.NDArray[np.int64]) -
     shown = np.ma.masked_less(timeline, 0)
     norm = BoundaryNorm(np.arange(tasks + 1) - 0.5, 256)
     edges = (0.5, rounds + 0.5, clients - 0.5, -0.5)
-    image = axes.imshow(shown, aspect="auto", interpolation="none", cmap="viridis", norm=norm, extent=edges)
+    image = axes.imshow(shown, aspect="auto", interpolation="none", cmap=color_ramp(), norm=norm, extent=edges)
     axes.set(xlabel="round", ylabel="client")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     ticks = np.unique(np.linspace(0, tasks - 1, min(tasks, 12)).round())

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from raysim.config.error_text import describe_unknown
 from raysim.evaluation.accuracy_matrix import ProtocolMetrics, complete, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import ClientSummary
+from raysim.system.colors import choose_text_color, mix_sequence
 from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, is_locked, read_whole, write_whole
 
@@ -26,7 +27,6 @@ IF_ASKED_FOR = {
     "stopped_by": None,
     "problem": None,
 }
-WHITE, BLUE = (247, 251, 255), (8, 69, 148)  # the ends of a matrix's scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,14 +180,7 @@ def _protocol_as_html(label: str, values: ProtocolMetrics) -> Iterator[str]:
 
 
 def _cell_as_html(figure: str, share: float) -> str:
-    text, background = shade(share)
-    return f'<td style="color: {text}; background: rgb{background}">{figure}</td>'
-
-
-def shade(share: float) -> tuple[str, tuple[int, int, int]]:
-    """Return the colors of a matrix's cell, by how good it is from 0 to 1: of the text, and of the background."""
-    red, green, blue = (round(light + share * (dark - light)) for light, dark in zip(WHITE, BLUE, strict=True))
-    return "white" if share > 0.55 else "black", (red, green, blue)
+    return f'<td style="color: {choose_text_color(share)}; background: rgb{mix_sequence(share)}">{figure}</td>'
 
 
 def write_result(result: Result) -> None:

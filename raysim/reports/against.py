@@ -18,8 +18,8 @@ from raysim.reports.claims import (
 from raysim.reports.content import ComparedPair, Comparison
 from raysim.reports.grouping import ExperimentSetting, MethodGroup, flatten
 from raysim.reports.published import PublishedColumn, PublishedPaper
+from raysim.reports.quantity_tables import ACCURACY, NOTHING, ReportTable
 from raysim.reports.statistics import MeanOverSeeds
-from raysim.reports.tables import ACCURACY, NOTHING, ReportTable
 
 AGREE = "Agree: the difference is at most the sum of both standard deviations."
 

@@ -9,8 +9,7 @@ from raysim.reports.content import ComparedPair
 from raysim.reports.gains import Pair, count_common_seeds, gains_by_labels, measure_family, say_gain, show_change
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.published import PublishedColumn, PublishedPaper
-from raysim.reports.statistics import MeanOverSeeds, PairedDifference
-from raysim.reports.tables import (
+from raysim.reports.quantity_tables import (
     ACCURACY,
     FINAL_FORGETTING,
     LEARNING,
@@ -20,6 +19,7 @@ from raysim.reports.tables import (
     ReportTable,
     TableCell,
 )
+from raysim.reports.statistics import MeanOverSeeds, PairedDifference
 
 QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING, *OVER_TIME)} | {
     "top10_accuracy": (ACCURACY, 10)

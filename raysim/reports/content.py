@@ -10,9 +10,9 @@ from typing import Literal
 from raysim.reports.costs import STEPS
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.naming import join_names
+from raysim.reports.quantity_tables import ReportTable, tabulate_settings
 from raysim.reports.ranks import tabulate_overview
 from raysim.reports.statistics import MeanOverSeeds
-from raysim.reports.tables import ReportTable, tabulate_settings
 from raysim.system.version import VERSION
 
 FIGURES = "figures"

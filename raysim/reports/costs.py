@@ -6,7 +6,7 @@ from statistics import fmean
 
 from raysim.records.result import Result
 from raysim.reports.grouping import ExperimentSetting
-from raysim.reports.tables import NOTHING, ReportTable, TableCell, learning_of
+from raysim.reports.quantity_tables import NOTHING, ReportTable, TableCell, learning_of
 
 FEWEST = 3  # methods
 ALIKE = 1.02  # the ratio of costs up to which methods cost the same

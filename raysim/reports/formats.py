@@ -15,13 +15,13 @@ from functools import partial
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from raysim.reports.colors import FAINT, INK, PAPER
 from raysim.reports.content import Plot, Report
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_table
 from raysim.reports.paper_tables import gains_table, main_table
+from raysim.reports.quantity_tables import COSTS, FAIRNESS, OVER_TIME, express, learning_of
 from raysim.reports.reading import FinishedRun
-from raysim.reports.tables import COSTS, FAIRNESS, OVER_TIME, express, learning_of
+from raysim.system.colors import FAINT, INK, LIGHT, PAPER, style_page
 from raysim.system.errors import single_line
 
 OF_THE_RUN = (
@@ -124,7 +124,7 @@ def fill_template(name: str, report: Report) -> str:
     )
     templates.filters |= {"markdown": escape_markdown, "inline": inline_svg, "data_uri": encode_image}
     templates.filters |= {"latex": escape_latex, "fold": fold, "in_parts": split_table}
-    return templates.get_template(name).render(report=report)
+    return templates.get_template(name).render(report=report, colors=style_page())
 
 
 def escape_markdown(text: str) -> str:
@@ -141,7 +141,7 @@ def inline_svg(plot: Plot) -> Markup:
     used = {*re.findall(r"""(?:url\(|href=")#([^")]+)""", text)}
     text = re.sub(r' id="([^"]*)"', lambda found: f' id="{plot.stem}-{found[1]}"' if found[1] in used else "", text)
     text = re.sub(r"""((?:url\(|href=")#)""", rf"\g<1>{plot.stem}-", text)
-    text = text.replace("fill: #ffffff", "fill: none", 1)  # the paper
+    text = text.replace(f"fill: {LIGHT['paper']}", "fill: none", 1)  # the paper
     text = text.replace(INK, "currentColor").replace(FAINT, "var(--line)").replace(PAPER, "var(--paper)")
     # what is in it was escaped when it was drawn
     return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(plot.caption)}"', 1))

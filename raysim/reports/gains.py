@@ -9,9 +9,9 @@ from itertools import product
 from raysim.reports.families import adjust_family
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.naming import derive_label
+from raysim.reports.quantity_tables import NOTHING, TEST, Quantity, ReportTable, TableCell, learning_of
 from raysim.reports.reading import Methods
 from raysim.reports.statistics import PairedDifference, compare_pairs
-from raysim.reports.tables import NOTHING, TEST, Quantity, ReportTable, TableCell, learning_of
 
 Pair = tuple[MethodGroup, MethodGroup]
 """A group, and the one it is compared with."""

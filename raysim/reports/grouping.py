@@ -210,7 +210,7 @@ def group_runs(
     for run in unfinished:
         lost.setdefault(_identify(run), {})[run.summary.seed] = run
     return [
-        ExperimentSetting(number, title, apart, _groups(alike, axes, of_rows, left_out, lost))
+        ExperimentSetting(number, title, apart, _group_by_methods(alike, axes, of_rows, left_out, lost))
         for number, (title, apart, alike) in enumerate(found, 1)
     ]
 
@@ -295,13 +295,22 @@ def _identify(run: FinishedRun) -> str:
     return json.dumps([_identity(keys_of_setting(run)), *methods])
 
 
-def _groups(
+def _group_by_methods(
     runs: Sequence[FinishedRun],
     rows: set[str],
     of_rows: Mapping[FinishedRun, frozenset[str]],
     left_out: list[str],
     unfinished: Mapping[str, Mapping[int, FinishedRun]],
 ) -> list[MethodGroup]:
+    """Return the groups of one setting's runs in their order.
+
+    Args:
+        runs: the runs of the setting.
+        rows: the axes of sweeps that name groups.
+        of_rows: by run: the keys that differ between the rows of its sweep.
+        left_out: gets a line for each run that another one with its config and seed replaces.
+        unfinished: by config and then by seed: the runs that failed or were interrupted.
+    """
     by_config: dict[str, dict[int, FinishedRun]] = {}
     for run in runs:
         group = by_config.setdefault(_identify(run), {})
@@ -312,12 +321,7 @@ def _groups(
     grouped.sort(key=lambda group: (_place(group), _rank_methods(group[0].methods)))
     methods = [group[0].methods for group in grouped]
     rows_of = [sweep_label(group, rows) for group in grouped]
-    values = [group[0].chosen for group in grouped]
-    labels = unique_names(
-        [name and ", ".join(filter(None, (name, own))) for name, own in zip(rows_of, values, strict=True)]
-    )
-    labels = labels or unique_names([derive_label(one, methods) for one in methods])
-    labels = labels or [derive_label(one, methods, spelled=False) for one in methods]
+    labels = _label_groups(methods, rows_of, [group[0].chosen for group in grouped])
     own = [{k: v for k, v in keys_of_setting(run).items() if k in of_rows[run]} for run, *_ in grouped]
     labels = unique_names(labels) or _with_own_keys(labels, own)
     names = unique_names(rows_of) or labels
@@ -325,7 +329,20 @@ def _groups(
         [run for seed, run in unfinished.get(config, {}).items() if seed not in by_config[config]]
         for config in (_identify(run) for run, *_ in grouped)
     ]
-    return list(map(MethodGroup, labels, names, methods, grouped, own, ends))
+    return [
+        MethodGroup(label, name, alike[0].methods, alike, of_row, failed)
+        for label, name, alike, of_row, failed in zip(labels, names, grouped, own, ends, strict=True)
+    ]
+
+
+def _label_groups(methods: Sequence[Methods], rows: Sequence[str | None], chosen: Sequence[str]) -> list[str]:
+    """Return labels: the rows of sweeps with their tuned values, or the methods with or without hyperparameters.
+
+    The last ones may be equal.
+    """
+    tuned = [row and ", ".join(filter(None, (row, values))) for row, values in zip(rows, chosen, strict=True)]
+    labels = unique_names(tuned) or unique_names([derive_label(one, methods) for one in methods])
+    return labels or [derive_label(one, methods, spelled=False) for one in methods]
 
 
 def _with_own_keys(labels: Sequence[str], own: Sequence[Flat]) -> list[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from raysim.reports.tables import ReportTable, TableCell, fold_words, split_columns
+from raysim.reports.quantity_tables import ReportTable, TableCell, fold_words, split_columns
 from raysim.system.errors import single_line
 
 LATEX = {

@@ -12,9 +12,7 @@ from raysim.objectives import Metric
 from raysim.reports.gains import GainFamily, find_families, measure_family
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.latex import escape_latex
-from raysim.reports.ranks import MEAN_RANK, Ranking, tabulate_overview
-from raysim.reports.statistics import PairedDifference
-from raysim.reports.tables import (
+from raysim.reports.quantity_tables import (
     NOTHING,
     WORSE,
     Quantity,
@@ -23,6 +21,8 @@ from raysim.reports.tables import (
     learning_of,
     tabulate_column,
 )
+from raysim.reports.ranks import MEAN_RANK, Ranking, tabulate_overview
+from raysim.reports.statistics import PairedDifference
 
 Cells = Sequence[str]
 

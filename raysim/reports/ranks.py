@@ -12,7 +12,7 @@ import numpy as np
 from raysim.reports.bootstrap import RankedSetting, rank_over_settings
 from raysim.reports.families import mark_column
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
-from raysim.reports.tables import (
+from raysim.reports.quantity_tables import (
     NOTHING,
     Quantity,
     ReportTable,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from raysim.launch.display import print_line
 from raysim.reports.content import Report
-from raysim.reports.tables import ReportTable, measure_columns, split_columns
+from raysim.reports.quantity_tables import ReportTable, measure_columns, split_columns
 from raysim.system.console import make_console
 from raysim.system.errors import single_line
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from raysim.config.error_text import shorten
 from raysim.reports.grouping import ExperimentSetting, flatten, keys_of_setting
 from raysim.reports.naming import show_bare
-from raysim.reports.tables import NOTHING, ReportTable, TableCell
+from raysim.reports.quantity_tables import NOTHING, ReportTable, TableCell
 
 MOST = 6  # values that a cell lists
 LONGEST = 60  # letters of a value

@@ -19,9 +19,9 @@ from raysim.reports.gains import tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.packed import packed_directory
 from raysim.reports.plots.accuracy import draw_over_tasks
+from raysim.reports.plots.accuracy_courses import draw_over_rounds
 from raysim.reports.plots.clients import draw_clients_accuracies, draw_staleness
 from raysim.reports.plots.compared import draw_compared
-from raysim.reports.plots.courses import draw_over_rounds
 from raysim.reports.plots.data import draw_data_distribution
 from raysim.reports.plots.memory import draw_memories
 from raysim.reports.plots.paper import save_for_paper
@@ -32,10 +32,10 @@ from raysim.reports.plots.style import STYLE, Drawing, save_drawing
 from raysim.reports.plots.times import draw_clients_in_time
 from raysim.reports.plots.tradeoffs import draw_tradeoffs
 from raysim.reports.published import PublishedPaper, load_paper
+from raysim.reports.quantity_tables import tabulate_results
 from raysim.reports.ranks import list_remarks
 from raysim.reports.reading import FinishedRun, find_runs
 from raysim.reports.stream.of_settings import draw_streams
-from raysim.reports.tables import tabulate_results
 from raysim.reports.what_was_run import tabulate_facts, tabulate_hyperparameters
 from raysim.sweeps.cells import SPLIT_KEY
 from raysim.system.errors import ConfigError, single_line

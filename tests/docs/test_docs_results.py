@@ -24,8 +24,8 @@ from raysim.reports.gains import gains_by_labels, show_change
 from raysim.reports.grouping import group_runs
 from raysim.reports.packed import SUFFIX, read_packed
 from raysim.reports.published import load_paper
+from raysim.reports.quantity_tables import ACCURACY
 from raysim.reports.reading import find_runs
-from raysim.reports.tables import ACCURACY
 
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")

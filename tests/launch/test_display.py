@@ -41,8 +41,8 @@ def shown(result: raysim.Result, **console: Any) -> str:
 
 def test_cells_are_colored_by_value_and_future_tasks_are_dim(result: raysim.Result) -> None:
     text = shown(result, force_terminal=True, color_system="truecolor")
-    assert re.search(r"\x1b\[37;48;2;\d+;\d+;\d+m90\.0", text)  # white on dark blue
-    assert re.search(r"\x1b\[30;48;2;\d+;\d+;\d+m20\.0", text)  # black on light blue
+    assert re.search(r"\x1b\[30;48;2;\d+;\d+;\d+m90\.0", text)  # black on light green
+    assert re.search(r"\x1b\[37;48;2;\d+;\d+;\d+m20\.0", text)  # white on dark blue
     assert "\x1b[2m10.0" in text
 
 

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from raysim.live import courses, trips
-from raysim.live.courses import Evaluations, Rounds
+from raysim.live import run_course, trips
 from raysim.live.round_line import RoundLine, Trip
+from raysim.live.run_course import Evaluations, Rounds
 from raysim.live.trips import Trips
 
 MOST_BYTES = 512 * 1024
@@ -58,8 +58,8 @@ def test_what_a_page_receives_is_bounded(long_run: tuple[Rounds, Evaluations, Tr
     feeds = (rounds.feed, evaluations.feed, evaluations.rows, ways.trips, ways.columns)
     size = sum(len(json.dumps(list(enumerate(feed.items)), separators=(",", ":"))) for feed in feeds)
     assert 100_000 < size < MOST_BYTES
-    assert 500 <= len(rounds.feed.items) <= courses.MOST_POINTS
-    assert 150 <= len(evaluations.feed.items) <= courses.MOST_EVALUATIONS
+    assert 500 <= len(rounds.feed.items) <= run_course.MOST_POINTS
+    assert 150 <= len(evaluations.feed.items) <= run_course.MOST_EVALUATIONS
     assert 120 <= len(ways.columns.items) <= trips.MOST_COLUMNS
 
 
@@ -97,7 +97,7 @@ def test_rows_alone_never_thin_the_evaluations(monkeypatch: pytest.MonkeyPatch) 
     Of at most 4 of them, the fifth, number 8, has every = 2, which drops none, and then 4: 0, 4 and 8 stay. With 12
     and 16 they are five again, so every = 8: 0, 8 and 16 stay, in the rounds 1, 9 and 17.
     """
-    monkeypatch.setattr(courses, "MOST_EVALUATIONS", 4)
+    monkeypatch.setattr(run_course, "MOST_EVALUATIONS", 4)
     evaluations = Evaluations(10, True, True, range(2, 21, 2))
     for round in range(1, 21):
         evaluations.add(make_line(round))

@@ -14,7 +14,7 @@ from followed import TWO_TASKS, catch_up, drawn, follow, head
 import raysim
 from raysim.callbacks import Callback, RunView
 from raysim.engine.events import RoundDone
-from raysim.live import facts, growing_file, lock_watch
+from raysim.live import growing_file, lock_watch, run_files
 from raysim.live.following import FollowedRun
 from raysim.records import run_directory
 from raysim.sweeps import cells
@@ -304,5 +304,5 @@ sys.exit("torch" in sys.modules)
 
 def test_names_of_files() -> None:
     """As those who write them call them."""
-    assert (facts.ROUNDS, facts.CLIENTS) == (run_directory.ROUNDS, run_directory.CLIENTS)
-    assert facts.SWEEP_FILE == cells.SWEEP_FILE
+    assert (run_files.ROUNDS, run_files.CLIENTS) == (run_directory.ROUNDS, run_directory.CLIENTS)
+    assert run_files.SWEEP_FILE == cells.SWEEP_FILE

@@ -10,8 +10,8 @@ import site_check
 from browser import Browser
 
 import raysim
-from raysim.live import courses, lock_watch
 from raysim.live import http_server as serving
+from raysim.live import lock_watch, run_course
 from raysim.live import watched as watching
 from raysim.live.http_server import serve
 from raysim.live.watched import Watched
@@ -26,7 +26,7 @@ PIXELS = """(() => {
   const sheet = document.querySelector("#matrix canvas"), pen = sheet.getContext("2d");
   return Array.from({ length: sheet.height }, (_, row) => {
     const red = [...pen.getImageData(0, row, sheet.width, 1).data].filter((_, i) => i % 4 === 0);
-    return [32, 223].map((value) => red.filter((v) => v === value).length);  // 247 - 0.9 * 239 and 247 - 0.1 * 239
+    return [182, 80].map((value) => red.filter((v) => v === value).length);  // 94 + 0.6 * 146 and 94 - 0.4 * 35
   });
 })()"""
 POINT = """(() => {
@@ -189,7 +189,7 @@ def test_of_many_tasks_some_rows_and_columns_are_shown(
     good, up to the row after task 151, and 24 are not. The row of task 152 so far has the same columns. Evaluations
     between rows have the numbers 0, 2, 4, ...; of more than 100, those that 4 divides are drawn.
     """
-    monkeypatch.setattr(courses, "MOST_EVALUATIONS", 100)
+    monkeypatch.setattr(run_course, "MOST_EVALUATIONS", 100)
     config = (two_tasks / "config.yaml").read_text()
     config = config.replace("rounds_per_task: 4", "rounds_per_task: 2").replace("tasks: 2", "tasks: 200")
     (tmp_path / "config.yaml").write_text(config)

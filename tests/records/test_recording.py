@@ -257,16 +257,16 @@ def test_the_matrix_image_of_many_tasks_is_as_large_as_that_of_40():
 
 
 def test_the_matrix_image_shows_the_accuracies():
-    """Beside white the most frequent colour is that of the one cell: viridis from 0 (68, 1, 84) to 1 (253, 231, 37)."""
+    """Beside white the most frequent color is that of the one cell: from violet (94, 60, 160) for 0 to yellow for 1."""
     from raysim.records.figures import matrix_image
 
-    for value, colour in ((0.0, (68, 1, 84)), (1.0, (253, 231, 37))):
+    for value, color in ((0.0, (94, 60, 160)), (1.0, (240, 215, 50))):
         image = matrix_image([[value]], "class_il", True, 1, ACCURACY_METRIC)
         assert image.dtype == np.uint8
         pixels, counts = np.unique(image.reshape(-1, 3), axis=0, return_counts=True)
         frequent = pixels[np.argsort(-counts)]
         first = next(pixel for pixel in frequent.tolist() if pixel != [255, 255, 255])
-        assert np.abs(np.subtract(first, colour)).max() <= 2
+        assert np.abs(np.subtract(first, color)).max() <= 2
 
 
 def test_all_images_of_a_run_have_one_size_and_rows_to_come_are_white():
@@ -275,7 +275,7 @@ def test_all_images_of_a_run_have_one_size_and_rows_to_come_are_white():
 
     first, both = (matrix_image([[0.0, 0.0]] * rows, "class_il", True, 1, ACCURACY_METRIC) for rows in (1, 2))
     assert first.shape == both.shape
-    dark = [(np.abs(image.astype(int) - (68, 1, 84)).max(2) <= 2).sum() for image in (first, both)]
+    dark = [(np.abs(image.astype(int) - (94, 60, 160)).max(2) <= 2).sum() for image in (first, both)]
     assert 1.5 * dark[0] < dark[1]
 
 

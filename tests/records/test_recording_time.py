@@ -48,12 +48,12 @@ def test_the_picture_is_there_only_where_clients_differ(run, board, tiny, tmp_pa
     assert not (together.directory / "clients_at_tasks.png").exists()
 
 
-def test_the_picture_has_the_tasks_colours_and_white_where_nobody_is():
-    """Two tasks in viridis: dark violet (68, 1, 84) and yellow (253, 231, 37); a third of the cells is empty."""
+def test_the_picture_has_the_tasks_colors_and_white_where_nobody_is():
+    """Two tasks in violet (94, 60, 160) and yellow (240, 215, 50); a third of the cells is empty."""
     timeline = np.repeat(np.array([[0, 1, -1], [1, 0, -1]]), 40, axis=1)
     image = timeline_image(timeline).reshape(-1, 3)
     violet, yellow = (
-        (np.abs(image.astype(int) - colour).max(1) <= 2).sum() for colour in ((68, 1, 84), (253, 231, 37))
+        (np.abs(image.astype(int) - color).max(1) <= 2).sum() for color in ((94, 60, 160), (240, 215, 50))
     )
     assert violet == pytest.approx(yellow, rel=0.15)  # the bar beside it has both
     assert violet > 0.15 * len(image)

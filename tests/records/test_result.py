@@ -46,8 +46,8 @@ def test_a_notebook_shows_a_colored_matrix(result: raysim.Result) -> None:
     page = result._repr_html_()
     assert page.count("<table>") == 2
     assert "<b>&lt;tiny&gt;</b>, seed 0: FedAvg (done)" in page
-    assert '<td style="color: white; background: rgb(32, 87, 159)">90.0</td>' in page  # 247 + 0.9 (8 - 247), ...
-    assert '<td style="color: black; background: rgb(199, 215, 234)">20.0</td>' in page
+    assert '<td style="color: black; background: rgb(182, 209, 69)">90.0</td>' in page  # 94 + 0.6 (240 - 94), ...
+    assert '<td style="color: white; background: rgb(66, 96, 164)">20.0</td>' in page  # 94 + 0.8 (59 - 94), ...
     assert "average accuracy 50.0, forgetting 70.0, backward transfer -70.0, forward transfer 0.0" in page
 
 

@@ -10,12 +10,12 @@ import pytest
 from made_runs import hold, make_run, one_scene
 from matplotlib.colors import to_hex
 
-from raysim.reports.colors import COLOURS
 from raysim.reports.plots import times
 from raysim.reports.plots.clients import draw_clients_accuracies, draw_staleness
 from raysim.reports.plots.data import draw_data_distribution
 from raysim.reports.plots.memory import draw_memories
 from raysim.reports.plots.times import draw_clients_in_time
+from raysim.system.colors import COLORS
 from raysim.system.errors import ConfigError
 
 ER = {"methods": {"er": {}}}
@@ -92,7 +92,7 @@ def test_clients_accuracies_are_a_box_and_dots_for_each_method(tmp_path: Path) -
     np.testing.assert_allclose(median.get_xdata(), [30, 30])
     np.testing.assert_allclose(dots.get_xdata(), [10, 50, 30, 20, 40])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["FedAvg", "ER"]
-    assert [to_hex(patch.get_facecolor()).upper() for patch in (box, other)] == [*COLOURS[:2]]
+    assert [to_hex(patch.get_facecolor()).upper() for patch in (box, other)] == [*COLORS[:2]]
     assert '"FedAvg, client 1, seed 1: 40.0 %"' in dots.get_gid()
 
 
@@ -121,7 +121,7 @@ def test_methods_whose_updates_have_other_ages_have_lines(tmp_path: Path) -> Non
     (drawn,) = draw_staleness(one_scene(tmp_path))
     first, second = drawn.figure.axes[0].lines
     assert ([*first.get_ydata()], [*second.get_ydata()]) == ([50, 50, 0], [75, 0, 25])
-    assert (first.get_color(), second.get_color()) == COLOURS[:2]
+    assert (first.get_color(), second.get_color()) == COLORS[:2]
 
 
 def test_updates_that_are_never_old_are_not_drawn(tmp_path: Path) -> None:

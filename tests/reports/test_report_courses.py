@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_runs import OFTEN, make_run, one_scene
 
-from raysim.reports.plots.courses import draw_over_rounds
+from raysim.reports.plots.accuracy_courses import draw_over_rounds
 from raysim.reports.plots.style import Drawing
 
 

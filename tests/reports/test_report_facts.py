@@ -7,8 +7,8 @@ from made_runs import make_run
 
 from raysim.config.yaml_text import to_yaml
 from raysim.reports.grouping import group_runs
+from raysim.reports.quantity_tables import ReportTable
 from raysim.reports.reading import find_runs
-from raysim.reports.tables import ReportTable
 from raysim.reports.what_was_run import tabulate_facts, tabulate_hyperparameters
 from raysim.reports.write import write_report
 

@@ -14,8 +14,8 @@ from raysim.reports.content import Comparison, Plot, Report, Section
 from raysim.reports.formats import fill_template, means_to_csv, runs_to_csv
 from raysim.reports.grouping import group_runs
 from raysim.reports.latex import escape_latex, fold, split_table
+from raysim.reports.quantity_tables import ReportTable, TableCell, tabulate_results
 from raysim.reports.reading import find_runs
-from raysim.reports.tables import ReportTable, TableCell, tabulate_results
 from raysim.reports.terminal import show_report
 from raysim.reports.write import write_report
 

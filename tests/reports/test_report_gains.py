@@ -10,9 +10,9 @@ from raysim.config.yaml_text import to_yaml
 from raysim.reports.gains import say_gain, show_change, show_p, tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.paper_tables import gains_table
+from raysim.reports.quantity_tables import ACCURACY, ReportTable
 from raysim.reports.reading import find_runs
 from raysim.reports.statistics import PairedDifference
-from raysim.reports.tables import ACCURACY, ReportTable
 from raysim.reports.write import write_report
 from raysim.system.errors import ConfigError
 

@@ -9,8 +9,8 @@ from made_runs import make_run
 from raysim.config.yaml_text import to_yaml
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.naming import derive_label
+from raysim.reports.quantity_tables import tabulate_results, tabulate_settings
 from raysim.reports.reading import FinishedRun, find_runs
-from raysim.reports.tables import tabulate_results, tabulate_settings
 from raysim.reports.write import write_report
 
 

@@ -10,13 +10,13 @@ from made_runs import make_run, one_scene
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
-from raysim.reports.colors import COLOURS, GREY
 from raysim.reports.grouping import group_runs
 from raysim.reports.plots.accuracy import draw_over_tasks
 from raysim.reports.plots.line_labels import LineLabel, PointLabel, spread_out
 from raysim.reports.plots.scene import Scene, set_scenes
 from raysim.reports.plots.style import make_figure
 from raysim.reports.reading import find_runs
+from raysim.system.colors import COLORS, GREY
 
 
 def make_group(directory: Path, methods: dict[str, Any], average: float, **more: Any) -> None:
@@ -131,7 +131,7 @@ def test_labels_of_height_4_move_apart_and_stay_between_0_and_100(
 def test_labels_do_not_overlap_at_any_width(kind: Any, width: float) -> None:
     figure = make_figure(width, 3)
     axes = figure.add_subplot()
-    labels = [kind(axes, (1, y), f"method {y}", COLOURS[0]) for y in (5, 5.1, 5.2, 9)]
+    labels = [kind(axes, (1, y), f"method {y}", COLORS[0]) for y in (5, 5.1, 5.2, 9)]
     axes.set(xlim=(0, 2), ylim=(0, 10))
     figure.draw_without_rendering()
     boxes = sorted((box.y0, box.y1) for box in map(Text.get_window_extent, labels))

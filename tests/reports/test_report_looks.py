@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.grouping import group_runs
+from raysim.reports.plots.accuracy_courses import draw_over_rounds
 from raysim.reports.plots.cells import draw_cells
-from raysim.reports.plots.courses import draw_over_rounds
 from raysim.reports.plots.scene import set_scenes
 from raysim.reports.plots.style import draw_mean, save_drawing, write_svg
 from raysim.reports.reading import find_runs

@@ -15,8 +15,8 @@ from raysim.evaluation.accuracy_matrix import metric_of, summarise
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.grouping import group_runs
+from raysim.reports.quantity_tables import tabulate_results
 from raysim.reports.reading import find_runs
-from raysim.reports.tables import tabulate_results
 from raysim.reports.write import write_report
 from raysim.sweeps.directory import rate_trial
 

@@ -3,8 +3,8 @@
 from made_runs import make_run
 
 from raysim.reports.grouping import group_runs
+from raysim.reports.quantity_tables import tabulate_results
 from raysim.reports.reading import find_runs
-from raysim.reports.tables import tabulate_results
 
 
 def test_reports_do_not_average_them_with_others(tmp_path):

@@ -14,9 +14,9 @@ from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.paper_tables import format_gain, format_value, gains_table, main_table
 from raysim.reports.plots.paper import COLUMN, PAGE, fit_to_paper, save_for_paper
 from raysim.reports.plots.style import make_chart, make_figure, put_legend_below
+from raysim.reports.quantity_tables import ACCURACY, TableCell
 from raysim.reports.reading import find_runs
 from raysim.reports.statistics import PairedDifference
-from raysim.reports.tables import ACCURACY, TableCell
 from raysim.reports.write import write_report
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "paper"

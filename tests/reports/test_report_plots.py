@@ -16,7 +16,7 @@ from raysim.config.yaml_text import to_yaml
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.plots.accuracy import draw_over_tasks
-from raysim.reports.plots.courses import draw_over_rounds
+from raysim.reports.plots.accuracy_courses import draw_over_rounds
 from raysim.reports.plots.paper import save_for_paper
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import STYLE, choose_look, choose_ticks, make_figure, range_of, spread, write_svg

@@ -22,9 +22,9 @@ from made_runs import make_run
 from raysim.config.yaml_text import to_yaml
 from raysim.reports.content import Report, Section
 from raysim.reports.grouping import group_runs
+from raysim.reports.quantity_tables import ReportTable
 from raysim.reports.ranks import tabulate_overview
 from raysim.reports.reading import find_runs
-from raysim.reports.tables import ReportTable
 from raysim.reports.what_was_run import tabulate_facts
 
 PROX = {"methods": {"fedprox": {"mu": 0.1}}}

@@ -12,8 +12,8 @@ from made_runs import make_run
 from raysim.evaluation.accuracy_matrix import summarise
 from raysim.objectives import Metric
 from raysim.reports.grouping import ExperimentSetting, group_runs
+from raysim.reports.quantity_tables import tabulate_results
 from raysim.reports.reading import find_runs
-from raysim.reports.tables import tabulate_results
 
 DER = {"methods": {"der": {}}}
 BOTH = {"methods": {"der": {}, "fed_a_gem": {}}}

@@ -8,13 +8,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from raysim.evaluation.accuracy_matrix import SEEN
-from raysim.reports.colors import GREY
 from raysim.reports.plots import style
 from raysim.reports.plots.forgetting import draw_forgetting
 from raysim.reports.plots.line_labels import LineLabel
 from raysim.reports.plots.matrices import draw_matrices
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Array, Drawing
+from raysim.system.colors import GREY
 
 MEAN_AND_BAND = "mean over seeds; band: ± one standard deviation."
 MOST_BANDS = 4  # of full strength; more hide one another

@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Array, Drawing, Look
+from raysim.system.colors import GREY
 
 MOST_DOTS = 120  # of one method; of more clients there is the box alone
 
@@ -81,7 +82,7 @@ def draw_staleness(scene: Scene) -> Iterator[Drawing]:
             for age, (n, part) in enumerate(zip(counts, share, strict=True))
         ]
         if len(alike) == 1:
-            for bar, words in zip(axes.bar(range(oldest + 1), share, color="#777777"), said, strict=True):
+            for bar, words in zip(axes.bar(range(oldest + 1), share, color=GREY), said, strict=True):
                 style.put_titles(bar, words)
         else:
             (line,) = axes.plot(range(oldest + 1), share, label=style.in_legend(label), **scene.looks[first])

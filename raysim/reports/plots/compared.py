@@ -10,6 +10,7 @@ from raysim.reports.content import ComparedPair, Comparison
 from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing
+from raysim.system.colors import GREY
 
 PANEL = 3.3  # inches, across and down
 ACROSS = 3  # panels in a row, so that they are readable in a paper
@@ -34,10 +35,10 @@ def draw_compared(scene: Scene, comparison: Comparison, number: int) -> Drawing:
                 continue
             axes = figure.add_subplot(down * len(kinds), across, row * down * across + column + 1)
             middle = fmean(pair.published.mean for pair in pairs)
-            axes.axline((middle, middle), slope=1, color="#888888", linewidth=1, linestyle="--", zorder=1)
+            axes.axline((middle, middle), slope=1, color=GREY, linewidth=1, linestyle="--", zorder=1)
             if kind == "gain":
-                axes.axhline(0, color="#888888", linewidth=0.8)
-                axes.axvline(0, color="#888888", linewidth=0.8)
+                axes.axhline(0, color=GREY, linewidth=0.8)
+                axes.axvline(0, color=GREY, linewidth=0.8)
             for pair in pairs:
                 ends = _ends(pair)
                 points = (pair.published.mean, pair.measured.mean)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raysim.reports.grouping import ExperimentSetting
-from raysim.reports.tables import learning_of
+from raysim.reports.quantity_tables import learning_of
 
 MOST = 6  # methods in color: as many as readers can distinguish
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Annotation, Text
 
-from raysim.reports.colors import PAPER
+from raysim.system.colors import PAPER
 
 WIDEST = 22  # letters of a line of a label
 PLACE = 1.035  # where labels begin, as a part of the width of the axes

@@ -8,10 +8,10 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from raysim.reports.colors import COLOURS
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.plots.highlights import choose_highlights
 from raysim.reports.plots.style import Look, choose_look
+from raysim.system.colors import COLORS
 
 Key = tuple[str, str]
 """What identifies the base of a group, and what identifies its components."""
@@ -71,7 +71,7 @@ def _number_bases(settings: Sequence[ExperimentSetting], keys: Sequence[Sequence
     numbers: dict[str, int] = {}
     for base in bases:
         plots = [plot for plot in (in_color if base in highlighted else every) if base in plot]
-        rivals = {numbers[other] % len(COLOURS) for plot in plots for other in plot if other in numbers}
-        unused = [number for number in range(len(COLOURS) * len(bases)) if number not in numbers.values()]
-        numbers[base] = next((number for number in unused if number % len(COLOURS) not in rivals), unused[0])
+        rivals = {numbers[other] % len(COLORS) for plot in plots for other in plot if other in numbers}
+        unused = [number for number in range(len(COLORS) * len(bases)) if number not in numbers.values()]
+        numbers[base] = next((number for number in unused if number % len(COLORS) not in rivals), unused[0])
     return numbers

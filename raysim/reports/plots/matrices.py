@@ -10,10 +10,10 @@ from matplotlib.axis import Axis, XAxis
 from matplotlib.image import AxesImage
 
 from raysim.records.figures import MOST_NUMBERED, draw_matrix
-from raysim.reports.colors import INK
 from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Array, Drawing
+from raysim.system.colors import INK
 
 FUTURE = (0.53, 0.53, 0.53, 0.14)  # the color of a task before its training
 FAINT_INK = 0.65  # how dense its number is: legible on a light page and on a dark one

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from raysim.reports.colors import GREY
 from raysim.reports.costs import COSTS, Point, RunCost, differ, find_front, find_points, find_rivals
 from raysim.reports.plots import style
 from raysim.reports.plots.line_labels import PointLabel
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, Look
+from raysim.system.colors import GREY
 
 WIDE = 30  # the ratio of costs from which the axis is logarithmic
 SIZE = (5.8, 3.9)  # inches

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from raysim.reports.bootstrap import rank_over_seeds
-from raysim.reports.colors import GREY
 from raysim.reports.plots import style
 from raysim.reports.plots.highlights import MOST
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, Look
 from raysim.reports.ranks import FEWEST, Ranking, mean_ranks
+from raysim.system.colors import GREY
 
 WIDTH = 4.6  # inches
 INTERVAL = "95% interval of a bootstrap over seeds"

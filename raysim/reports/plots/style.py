@@ -19,9 +19,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from raysim.objectives import Metric
-from raysim.reports.colors import COLOURS, FAINT, GREY, INK, PAPER
 from raysim.reports.content import Plot
 from raysim.reports.plots.line_labels import LabelLayout
+from raysim.system.colors import COLORS, FAINT, GREY, INK, PAPER
 
 Array = npt.NDArray[np.float64]
 Look = dict[str, Any]
@@ -82,7 +82,7 @@ class Drawing:
 def choose_look(number: int, component: int = 0) -> Look:
     """Return the look of the line of a method, and of the method with a component. Colors repeat with other marks."""
     return {
-        "color": COLOURS[number % len(COLOURS)],
+        "color": COLORS[number % len(COLORS)],
         "marker": MARKERS[(number + component // len(DASHES)) % len(MARKERS)],
         "linestyle": DASHES[component % len(DASHES)],
         **({"markerfacecolor": PAPER} if component else {}),

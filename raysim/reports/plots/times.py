@@ -7,19 +7,19 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from raysim.reports.colors import FAINT
 from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing
+from raysim.system import colors
 
 MOST_ROWS = 40  # clients; of more, this number is drawn, evenly spaced
 MOST_BARS = 400  # of more, those that were sent first
-# by the fate of a dispatch: the look of its bar, which differs without colors too, and the label in the legend
+# by the fate of a dispatch: how its bar differs without colors too, and the label in the legend
 FATES: dict[str, tuple[dict[str, Any], str]] = {
-    "used": ({"facecolor": "#5b7fa6", "edgecolor": "#c5d3e3"}, "its update was used"),
-    "discarded": ({"facecolor": "none", "edgecolor": "#b3541e", "hatch": "////"}, "discarded as too old"),
-    "dropped": ({"facecolor": "none", "edgecolor": "#777777", "linestyle": ":"}, "dropped out, never trained"),
-    "unused": ({"facecolor": "#dddddd", "edgecolor": "#999999"}, "unused: the run ended first"),
+    "used": ({}, "its update was used"),
+    "discarded": ({"hatch": "////"}, "discarded as too old"),
+    "dropped": ({"linestyle": ":"}, "dropped out, never trained"),
+    "unused": ({}, "unused: the run ended first"),
 }
 
 
@@ -68,7 +68,7 @@ def draw_clients_in_time(scene: Scene) -> Iterator[Drawing]:
     figure = style.make_figure(9, 1.3 + 0.22 * max(len(rows), 4))
     axes = figure.add_subplot()
     updates = [line.virtual_time for line in rounds if line.virtual_time is not None and line.virtual_time <= until]
-    axes.vlines(updates, -0.6, len(rows) - 0.4, color=FAINT, linewidth=0.7, zorder=0.5)
+    axes.vlines(updates, -0.6, len(rows) - 0.4, color=colors.FAINT, linewidth=0.7, zorder=0.5)
     _draw_bars(axes, bars[:MOST_BARS], rows)
     step = -(-len(rows) // 20)
     axes.set_yticks(range(0, len(rows), step), [str(client) for client in rows[::step]])
@@ -93,7 +93,10 @@ def _draw_bars(axes: Axes, bars: Sequence[Bar], rows: Sequence[int]) -> None:
             for bar in of_kind
             for y in [places[bar.client]]
         ]
-        shapes = PolyCollection(corners, label=label, linewidth=0.8, **look)
+        inside, edge = colors.FATES[fate]
+        # edges in the color of the paper keep apart bars that touch
+        fill: dict[str, Any] = {"facecolor": inside or "none", "edgecolor": edge or colors.PAPER}
+        shapes = PolyCollection(corners, label=label, linewidth=0.8, **fill, **look)
         axes.add_collection(shapes)
         when = [f"sent at {bar.sent:.4g} s in round {bar.round}, back at {bar.back:.4g} s" for bar in of_kind]
         said = [f"client {bar.client}: {words}; {label}" for bar, words in zip(of_kind, when, strict=True)]

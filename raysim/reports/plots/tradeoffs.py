@@ -10,8 +10,9 @@ from raysim.reports.naming import derive_label, spell_method
 from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, Look
+from raysim.reports.quantity_tables import learning_of
 from raysim.reports.reading import Methods
-from raysim.reports.tables import learning_of
+from raysim.system.colors import GREY
 
 KnobSweep = Sequence[tuple[float, MethodGroup, Look, Methods]]
 """Groups that differ in one number only, ascending: the number, the group, its look, and the common methods."""
@@ -61,7 +62,7 @@ def _draw_tradeoff(scene: Scene, sweeps: Sequence[KnobSweep], protocol: str, kno
         x, y = (
             [fmean(quantity.by_seed(group, protocol).values()) for group in groups] for quantity in (tested, backward)
         )
-        axes.plot(x, y, color="#999999", linewidth=1, zorder=1, marker=marker, label=style.in_legend(rest))
+        axes.plot(x, y, color=GREY, linewidth=1, zorder=1, marker=marker, label=style.in_legend(rest))
         points = axes.scatter(x, y, s=70, c=[look["color"] for look in looks], marker=marker)
         points.set(edgecolors="black", linewidths=0.7, zorder=2)
         style.put_titles(

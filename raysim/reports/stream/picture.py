@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config import Config, load
-from raysim.reports.colors import colors_of_tasks
 from raysim.reports.stream.facts import StreamFacts, collect_facts, count_of
 from raysim.reports.stream.layout import LINE, MARGIN, OVERVIEW, SMALL, TITLE, WIDTH, Layout, plan_layout
 from raysim.reports.stream.legend import draw_legend
 from raysim.reports.stream.rows import draw_rows, label_rows
 from raysim.reports.stream.svg import document, element, line, number, shorten, text, text_width, wrap
+from raysim.system.colors import colors_of_tasks
 from raysim.system.errors import ConfigError
 from raysim.system.files import write_whole
 

@@ -1,26 +1,25 @@
 """The rows of the stream's picture: each client's cells, boundaries, arrival and departure, and trips."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from raysim.reports.colors import INK
 from raysim.reports.stream.cells import StreamCell, rounds_per_column
 from raysim.reports.stream.facts import Row, StreamFacts, count_of
 from raysim.reports.stream.layout import APART, LABEL, NARROWEST, SMALL, SMALLEST, STRIPE, Layout
-from raysim.reports.stream.participation import FATES, ClientTrip, Fate, shares_by_column
+from raysim.reports.stream.participation import FATES, ClientTrip, shares_by_column
 from raysim.reports.stream.samples import Sample
 from raysim.reports.stream.svg import element, image, line, number, rectangle, shorten, text, title, wrap
+from raysim.system.colors import FATES as FATE_COLORS
+from raysim.system.colors import INK
 
 THUMB = 28.0  # the side of an image
 MOST_SAMPLES = 5  # of a cell
 LISTED = 30  # rounds that a title lists
-AWAY = "#5b7fa6"
+AWAY, _ = FATE_COLORS["used"]
 SHADES = 8  # of a column
-LOOKS: dict[Fate, dict[str, object]] = {
-    "used": {"fill": AWAY},
-    "discarded": {"fill": "none", "stroke": "#b3541e", "stroke_width": 1.2},
-    "unused": {"fill": "#bbbbbb", "fill_opacity": 0.7},
-    "dropped": {"fill": "none", "stroke": "#888888", "stroke_dasharray": "2 1.5"},
+LOOKS: Mapping[str, Mapping[str, object]] = {
+    fate: {"fill": inside or "none", "stroke": edge, "stroke_dasharray": "2 1.5" if fate == "dropped" else None}
+    for fate, (inside, edge) in FATE_COLORS.items()
 }
 
 

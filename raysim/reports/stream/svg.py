@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from raysim.reports.colors import FAINT, INK
+from raysim.system.colors import DARK, FAINT, INK, LIGHT
 
 NARROW, WIDE = frozenset("iIljtfr.,:;'|!()[]/ "), frozenset("mwMWQO%@→…")
-PAPER = "#ffffff"
 # the dark version, for pictures that are not inside a page; a page that has one inside it replaces the colors itself
-DARK = (
-    "@media (prefers-color-scheme: dark) { .paper { fill: #15181b !important } "
-    f'[fill="{INK}"] {{ fill: #e4e4e4 }} [stroke="{INK}"] {{ stroke: #e4e4e4 }} '
-    f'[stroke="{FAINT}"] {{ stroke: #3d4247 }} }}'
+IN_THE_DARK = (
+    f"@media (prefers-color-scheme: dark) {{ .paper {{ fill: {DARK['paper']} !important }} "
+    f'[fill="{INK}"] {{ fill: {DARK["ink"]} }} [stroke="{INK}"] {{ stroke: {DARK["ink"]} }} '
+    f'[stroke="{FAINT}"] {{ stroke: {DARK["line"]} }} }}'
 )
 
 
@@ -88,8 +87,8 @@ def shorten(words: str, size: float, width: float) -> str:
 def document(width: float, height: float, about: Sequence[str], body: Sequence[str]) -> str:
     """Return the whole SVG. `about` are a title and a description, for those who do not see it."""
     heading, description = about
-    head = [title(heading), element("desc", escape(description)), element("style", DARK)]
-    paper = element("rect", class_="paper", width=width, height=height, style=f"fill: {PAPER}")
+    head = [title(heading), element("desc", escape(description)), element("style", IN_THE_DARK)]
+    paper = element("rect", class_="paper", width=width, height=height, style=f"fill: {LIGHT['paper']}")
     size = {"width": width, "height": height, "viewBox": f"0 0 {number(width)} {number(height)}"}
     fonts = {"font_family": "system-ui, 'DejaVu Sans', sans-serif"}
     parts = "\n".join([*head, paper, *body])

@@ -12,6 +12,7 @@ from raysim.reports.plots import style
 from raysim.reports.plots.accuracy import MEAN_AND_BAND, MOST_BANDS, draw_averages, make_average_chart
 from raysim.reports.plots.scene import Rounds, Scene
 from raysim.reports.plots.style import Array, Drawing
+from raysim.system.colors import GREY
 
 WIDTH = 5.8  # inches, of the panels by task together
 MOST_TASKS = 10  # that have a panel each; of more, so many are drawn, evenly spaced
@@ -128,9 +129,9 @@ def _draw_tasks(scene: Scene, protocol: str) -> Drawing:
     every = [*zip(scene.labels, scene.looks, _aligned(scene, protocol, ROUNDS), strict=True)]
     for task, axes in zip(shown, panels, strict=False):
         for end in boundaries[1:-1]:
-            axes.axvline(end, color="#888888", linewidth=0.8, linestyle=":", zorder=0.5)
+            axes.axvline(end, color=GREY, linewidth=0.8, linestyle=":", zorder=0.5)
         if boundaries:
-            axes.axvspan(boundaries[task], boundaries[task + 1], color="#888888", alpha=0.12, linewidth=0)
+            axes.axvspan(boundaries[task], boundaries[task + 1], color=GREY, alpha=0.12, linewidth=0)
         for index, (label, look, (x, values, _)) in enumerate(every):
             at, of_task = x.mean(axis=0), values[..., task]
             if index in highlights.members:
