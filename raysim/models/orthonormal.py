@@ -6,25 +6,25 @@ from torch import Tensor
 SMALLEST_SQUARE = 1e-8  # of a row that others are made orthogonal to
 
 
-def draw_orthonormal_rows(table: Tensor, start: int, stop: int, generator: torch.Generator | None = None) -> Tensor:
+def draw_orthonormal_rows(table: Tensor, start: int, stop: int) -> Tensor:
     """Return the table [n, ...] with new rows from `start` to `stop`: N(0, 1), then Gram-Schmidt, each of norm 1.
 
     New rows are orthogonal to each other, and to the rows before `start` as far as these are orthogonal. Rows before
     `start` with a square norm below 1e-8 have no direction and are ignored. Rows from `stop` are unchanged. The sums
-    are in float64. Without a generator, torch's global one draws.
+    are in float64. torch's global generator draws.
     """
     rows: Tensor = table.detach().flatten(1).to(torch.float64, copy=True)
     for number in range(start, stop):
-        rows[number] = _draw_row(rows[:number], generator)
+        rows[number] = _draw_row(rows[:number])
     return rows.view(table.shape).to(table.dtype)
 
 
-def _draw_row(before: Tensor, generator: torch.Generator | None) -> Tensor:
+def _draw_row(before: Tensor) -> Tensor:
     """Return a row [d] of norm 1, after one pass of Gram-Schmidt against the rows before it [k, d]."""
     squares = before.square().sum(1)
     factors = torch.where(squares < SMALLEST_SQUARE, 0.0, 1 / squares.clamp(min=SMALLEST_SQUARE))
     while True:
-        drawn = torch.randn(before.shape[1], dtype=torch.float64, generator=generator).to(before)
+        drawn = torch.randn(before.shape[1], dtype=torch.float64).to(before)
         row = drawn - (before @ drawn * factors) @ before
         square: Tensor = row.square().sum()
         if square >= SMALLEST_SQUARE:

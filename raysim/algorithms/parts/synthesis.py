@@ -16,6 +16,7 @@ from raysim.api import BatchStatistics, Client, FlatModel, Server, to_device
 from raysim.data.transforms import DRAWN, PADDING, apply_augmentation
 from raysim.models.inputs import as_input
 
+EARLIER = 0.9  # the weight of earlier calls in the running mean of statistics
 SHOWN = 64  # images of a batch in a picture
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -47,14 +48,9 @@ class ImageDecoder(nn.Module):
 
 
 class StatisticsMatch:
-    """The distance of images' BatchNorm statistics to those of training, with a running mean over calls.
+    """The distance of images' BatchNorm statistics to those of training, with a running mean over calls."""
 
-    Args:
-        factor: the weight of earlier calls in the running mean.
-    """
-
-    def __init__(self, factor: float = 0.9) -> None:
-        self.factor = factor
+    def __init__(self) -> None:
         self._earlier: list[tuple[Tensor, Tensor]] | None = None  # by layer: mean and variance
         self._latest: list[tuple[Tensor, Tensor]] = []
 
@@ -62,11 +58,11 @@ class StatisticsMatch:
         """Return the sum over layers of ||running mean - mu|| + ||running variance - v||.
 
         In the first call, (mu, v) are the batch's statistics. Later they are the running mean over the calls so far and
-        this batch. The batch then has the weight 1 - factor, in the gradient as well.
+        this batch. The batch then has the weight 1 - EARLIER, in the gradient as well.
         """
         now = [(layer.mean, layer.variance) for layer in layers]
         if self._earlier is not None:
-            old, new = self.factor, 1 - self.factor
+            old, new = EARLIER, 1 - EARLIER
             now = [
                 (old * m + new * mu, old * v + new * var) for (m, v), (mu, var) in zip(self._earlier, now, strict=True)
             ]
