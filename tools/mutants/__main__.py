@@ -5,6 +5,9 @@
 - `python -m mutants run COMMIT FILE` applies them to the code of COMMIT and runs its tests. FILE gets a JSON line for
   each mutant. If it is stopped, the same command resumes it.
 - `python -m mutants table FILE ...` prints a table with a column for each file.
+
+`carried.json` is the list of `drawn.json` at the lines that make the same decisions today; `--list` takes it.
+`before.jsonl` has the results at the drawn commit, as far as they were run.
 """
 
 from __future__ import annotations
