@@ -156,7 +156,7 @@ class FakeClient:
     def new_optimizer(self):
         return Sgd()
 
-    def make(self, name, build, weights):
+    def auxiliary_network(self, name, build, weights):
         if name not in self.networks:
             self.networks[name] = FlatModel(build())
         return self.networks[name]

@@ -9,7 +9,7 @@ import torch
 from raysim.api.client import Client
 from raysim.engine.host import ClientHost
 
-SHARED = ("shared", "data", "knobs", "stream", "calls")  # what a client refers to and does not own
+SHARED = ("shared", "model", "data", "knobs", "stream", "calls")  # what a client refers to and does not own
 
 
 def tensors(found: Any, seen: set[int]) -> Iterator[torch.Tensor]:
