@@ -27,7 +27,7 @@ from timing import NICENESS, WARM_UP, Clock, add_workers
 from torch import multiprocessing, nn
 from workload import BATCH, LR, images, saved, with_raysim
 
-from raysim.actors.cluster import own_cluster
+from raysim.actors.starting import own_cluster
 from raysim.models.mnist_cnn import MnistCnn
 from raysim.system.capacity import this_machine
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from workload import BATCH, saved, with_raysim
 
-from raysim.actors.cluster import own_cluster
+from raysim.actors.starting import own_cluster
 from raysim.system.capacity import this_machine
 
 CLIENTS, PROCESSES = (8, 512), (1, 4, 8)

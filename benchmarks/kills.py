@@ -41,7 +41,7 @@ from timing import add_workers
 from workload import recorded_rounds
 
 import raysim
-from raysim.actors.cluster import own_cluster
+from raysim.actors.starting import own_cluster
 from raysim.system.capacity import Capacity
 
 EVERY, ROUNDS, A_RUN = 5, 60, 3  # rounds between checkpoints, rounds of a run, kills in a run

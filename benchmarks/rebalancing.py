@@ -30,8 +30,8 @@ from rich.table import Table
 from workload import config, saved
 
 import raysim
-from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Rebalancing
+from raysim.actors.starting import own_cluster
 from raysim.engine.events import Event, RoundDone
 from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.launch.display import RunDisplay

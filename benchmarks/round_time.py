@@ -32,8 +32,8 @@ from workload import config, saved
 
 from raysim import config as configs
 from raysim.actors import compat, reservation, runner
-from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Rebalancing
+from raysim.actors.starting import own_cluster
 from raysim.api.client import Client
 from raysim.data.pixels import Source
 from raysim.engine import collection, synchronous

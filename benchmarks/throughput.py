@@ -24,7 +24,7 @@ from timing import WARM_UP, add_workers, cpu_seconds
 from workload import config, saved
 
 import raysim
-from raysim.actors.cluster import own_cluster
+from raysim.actors.starting import own_cluster
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
 from raysim.system.capacity import this_machine

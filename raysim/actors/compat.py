@@ -8,7 +8,7 @@ Each entry has up to four parts:
 - Without: the consequence if Ray changes it.
 
 There are two kinds of entries. Entries for safety (loopback, the token, the private folder) are always on, and
-`cluster.check_loopback` checks the addresses after the start. Entries that only save time or memory are off in the
+`starting.check_loopback` checks the addresses after the start. Entries that only save time or memory are off in the
 plain mode; see `why_plain`.
 """
 
@@ -58,7 +58,7 @@ CLUSTER_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """What: Ray's documented variable. With 0, Ray uses the loopback address as this machine's address.
 
 Buys: safety. The GCS, the raylet, its agents, the driver, and the workers listen on the loopback interface alone.
-Without: `cluster.check_loopback` notices, and the run is refused.
+Without: `starting.check_loopback` notices, and the run is refused.
 """
 MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 """What: Ray's documented variables for its token.
@@ -79,7 +79,7 @@ Buys: a loss appears as one message from raysim. `--quiet` could not suppress Ra
 Without: Ray prints these messages.
 """
 TLS = "RAY_USE_TLS"
-"""What: Ray's documented variable. If it is set, `cluster._greet` only connects, and does not test for HTTP/2."""
+"""What: Ray's documented variable. If it is set, `joining._greet` only connects, and does not test for HTTP/2."""
 _own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first token that it reads
 _modes: dict[str, str] = {}  # the value of MODE when Ray was imported; Ray's processes need the same value
 
@@ -225,7 +225,7 @@ def rays_address(loopback: bool) -> Iterator[None]:
 
     What: the constant that Ray sets from CLUSTER_VARIABLE when it is imported.
     Buys: safety, in a process that imported Ray before raysim did, or that starts one cluster and joins another.
-    Without: `cluster.check_loopback` notices, and the run is refused.
+    Without: `starting.check_loopback` notices, and the run is refused.
     """
     import ray
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 import ray
 
-from raysim.actors import cluster, compat, liveness
+from raysim.actors import compat, liveness, node_capacity
 from raysim.actors.workers import ask_nodes
 from raysim.system.capacity import MIB, Capacity, job_memory
 from raysim.system.errors import ConfigError
@@ -109,7 +109,7 @@ class Preflight:
         new = [node for node in liveness.answer(ray.nodes) if node["Alive"] and node["NodeID"] not in self.nodes]
         stores = {node["NodeID"]: (int(node["Resources"].get("object_store_memory", 0)),) for node in new}
         answers, failures = ask_nodes(look_around, stores)
-        present, here, said = liveness.answer(cluster.present_nodes), versions(), []
+        present, here, said = liveness.answer(node_capacity.present_nodes), versions(), []
         drivers = ray.get_runtime_context().get_node_id()
         for key, address in ((node["NodeID"], node["NodeManagerAddress"]) for node in new):
             if key not in present:  # the node has left since
@@ -129,12 +129,12 @@ class Preflight:
     def capacity(self) -> Capacity:
         """Return the capacity of the nodes that are fit and stay, with no more memory than was available."""
         fit, leaving = [], {*liveness.answer(compat.draining_nodes)}
-        for key, has in liveness.answer(cluster.present_nodes).items():
+        for key, has in liveness.answer(node_capacity.present_nodes).items():
             found = self.nodes[key].found if key in self.nodes else None
             if found is not None and key not in self.unfit and key not in leaving:
                 available = max(0, found.memory - self._data)
                 fit.append(replace(has, memory=min(available, has.memory or available)))
-        return cluster.combine(fit)
+        return node_capacity.combine(fit)
 
     def lines(self) -> Iterator[str]:
         """Yield a line about each node: whether it is fit, and what it has."""

@@ -7,7 +7,7 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from raysim.actors import cluster, liveness
+from raysim.actors import liveness, node_capacity
 from raysim.estimate.placement import Placement, beside_server
 from raysim.system.errors import Lost, RunError
 
@@ -91,8 +91,8 @@ class Places:
             liveness.CURRENT.check()
             if liveness.answer(lambda: self.group.wait(1)):
                 return
-            there = liveness.answer(cluster.present_nodes)
-            nodes = cluster.combine(node for name, node in there.items() if name not in wanted.avoid)
+            there = liveness.answer(node_capacity.present_nodes)
+            nodes = node_capacity.combine(node for name, node in there.items() if name not in wanted.avoid)
             room = beside_server(wanted.server, nodes).room(wanted.cpus, wanted.gpus, wanted.custom)
             if room < wanted.actors:
                 raise Lost("a node", "the other nodes have no room for its hosts")

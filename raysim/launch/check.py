@@ -211,7 +211,7 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> La
     from raysim.actors import compat
 
     compat.import_ray(loopback=False)
-    from raysim.actors.cluster import joined_cluster
+    from raysim.actors.joining import joined_cluster
     from raysim.actors.preflight import Preflight
 
     nodes = f"{'packed onto few' if config.resources.placement == 'pack' else 'spread over the'} nodes of {address}"

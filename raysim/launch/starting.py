@@ -55,7 +55,7 @@ def start_on_ray(run: Prepared, display: RunDisplay, early: "Session | None") ->
     from raysim.actors import compat
 
     compat.import_ray(loopback=run.config.resources.address is None)
-    from raysim.actors import cluster, coordinator, preflight, runs
+    from raysim.actors import cluster, coordinator, node_capacity, preflight, runs
 
     config, need = run.config, estimate_memory(run.config, run.federation, run.model)
     if run.places is not None:
@@ -76,7 +76,7 @@ def start_on_ray(run: Prepared, display: RunDisplay, early: "Session | None") ->
 
         def find_places() -> Placement:
             if config.resources.address is None:
-                return placement.place(config, cluster.present(), need)
+                return placement.place(config, node_capacity.present(), need)
             for line in nodes.ask():
                 display.say(f"no host will be on the node {line}")
             with nodes.naming():

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
@@ -106,3 +107,19 @@ def divert_errors(log: Path) -> Iterator[None]:
             with suppress(OSError):
                 if not log.stat().st_size:
                     log.unlink()
+
+
+@contextmanager
+def buffer_stderr() -> Iterator[None]:
+    """Buffer the standard error, also of C++ code. Drop it if an error is raised: the error explains the failure."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+            kept.seek(0)
+            os.write(before, kept.read())
+        finally:
+            os.dup2(before, 2)
+            os.close(before)

@@ -46,7 +46,7 @@ def cluster(started: ExitStack) -> Iterator[None]:
     """One Ray for all runs of a module, and of those before and after it."""
     import ray
 
-    from raysim.actors.cluster import own_cluster
+    from raysim.actors.starting import own_cluster
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(HERE)  # where the hosts look for `misbehaving`

@@ -18,7 +18,17 @@ import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import calls, cluster, coordinator, failures, liveness, runner, runs, serialization, workers
+from raysim.actors import (
+    calls,
+    coordinator,
+    failures,
+    joining,
+    liveness,
+    runner,
+    runs,
+    serialization,
+    workers,
+)
 from raysim.actors.calls import CountRemembered, Evaluate, EvaluateClients, Give
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.deferred_sums import HeldSums
@@ -489,15 +499,15 @@ def test_a_process_connected_to_another_cluster_is_refused(
 ) -> None:
     context = SimpleNamespace(gcs_address=connected)
     ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
-    monkeypatch.setattr(cluster, "ray", ray)
+    monkeypatch.setattr(joining, "ray", ray)
     there = Capacity(2, 0, None)
-    monkeypatch.setattr(cluster, "present", lambda: there)
+    monkeypatch.setattr(joining, "present", lambda: there)
     if joins:
-        with cluster.joined_cluster(address) as found:
+        with joining.joined_cluster(address) as found:
             assert found is there
     else:
         said = f"resources.address: found {address}, but this process is connected to the cluster at {connected}, "
-        with pytest.raises(ConfigError, match=f"^{re.escape(said)}allowed: "), cluster.joined_cluster(address):
+        with pytest.raises(ConfigError, match=f"^{re.escape(said)}allowed: "), joining.joined_cluster(address):
             pass
 
 

@@ -20,11 +20,11 @@ import raysim, socket
 from raysim.actors import compat
 from raysim.system.capacity import Capacity
 compat.import_ray(loopback=False)  # as if the variable were not read
-from raysim.actors import cluster
+from raysim.actors import starting
 from contextlib import nullcontext
 compat.rays_address = lambda loopback: nullcontext()
 try:
-    with cluster.own_cluster(Capacity(1, 0, None), forked=False):
+    with starting.own_cluster(Capacity(1, 0, None), forked=False):
         print("started")
 except raysim.RunError as error:
     print(error)

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from ray.exceptions import ActorDiedError
 
-from raysim.actors import cluster, coordinator, liveness, stalls, workers
-from raysim.actors.cluster import own_cluster
+from raysim.actors import coordinator, joining, liveness, stalls, workers
+from raysim.actors.starting import own_cluster
 from raysim.engine.events import Notice, StartStep
 from raysim.system.capacity import Capacity
 from raysim.system.errors import Lost, RunError
@@ -325,7 +325,7 @@ def test_a_cluster_that_is_lost_while_fork_servers_start_is_given_up(monkeypatch
 
 @pytest.mark.parametrize(
     "begin",
-    [own_cluster(Capacity(1, 0, None), forked=False).__enter__, lambda: cluster.join("auto", [])],
+    [own_cluster(Capacity(1, 0, None), forked=False).__enter__, lambda: joining.join("auto", [])],
     ids=["started", "joined"],
 )
 def test_a_termination_meanwhile_is_an_interrupt(begin: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ def test_a_termination_meanwhile_is_an_interrupt(begin: Callable[[], object], mo
         time.sleep(60)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(cluster.ray, "init", init)
+    monkeypatch.setattr(joining.ray, "init", init)
     with pytest.raises(KeyboardInterrupt):
         begin()
     assert signal.getsignal(signal.SIGTERM) is before

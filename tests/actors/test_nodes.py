@@ -15,7 +15,7 @@ import pytest
 import ray
 
 import raysim
-from raysim.actors import cluster, compat, reservation
+from raysim.actors import compat, joining, node_capacity, reservation
 from raysim.config import load
 from raysim.engine.events import Event, Notice, RoundDone
 from raysim.estimate.placement import Placement, hosts_by_node, place
@@ -143,7 +143,7 @@ def test_a_node_with_another_python_is_named_and_gets_no_host(
 @pytest.fixture(scope="module")
 def joined(nodes: Any) -> Iterator[Any]:
     """What the three nodes have, while this process is connected to them."""
-    with cluster.joined_cluster(nodes.address) as there:
+    with joining.joined_cluster(nodes.address) as there:
         yield there
 
 
@@ -158,7 +158,7 @@ def until_free() -> None:
 def taken(wanted: Placement) -> list[int]:
     """How many hosts are on each node that has any, where all nodes are free; as it was foreseen."""
     until_free()
-    foreseen = hosts_by_node(wanted, cluster.present())
+    foreseen = hosts_by_node(wanted, node_capacity.present())
     places = reservation.Places(wanted)
     try:
         table = ray.util.placement_group_table(places.group)

@@ -10,7 +10,7 @@ import pytest
 
 import raysim
 from raysim.actors import compat
-from raysim.actors.cluster import own_cluster
+from raysim.actors.starting import own_cluster
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
 from raysim.system.capacity import CAN_FORK, Capacity

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from raysim.actors import cluster, compat, preflight, reservation, runs
+from raysim.actors import compat, node_capacity, preflight, reservation, runs
 from raysim.actors.preflight import SHARED, TEMPORARY, Found, Preflight, differing, lacking
 from raysim.cli import main
 from raysim.estimate.memory import MemoryNeed
 from raysim.estimate.placement import Placement
-from raysim.system.capacity import GIB, MIB
+from raysim.system.capacity import GIB, MIB, Capacity
 from raysim.system.errors import ConfigError
 
 HERE = {"raysim": "0.1.0 (code 12345678)", "Python": "3.11", "torch": "2.14.1", "Ray": "2.60.0"}
@@ -153,8 +153,8 @@ def test_hosts_are_reserved_on_the_other_nodes(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(reservation, "placement_group", group)
     monkeypatch.setattr(reservation, "remove_placement_group", lambda _: None)
-    fit = cluster.Capacity(2, 0, None)
-    monkeypatch.setattr(cluster, "present_nodes", lambda: {DRIVER: fit, OTHER: fit})
+    fit = Capacity(2, 0, None)
+    monkeypatch.setattr(node_capacity, "present_nodes", lambda: {DRIVER: fit, OTHER: fit})
     with pytest.raises(reservation.Lost):  # the node to avoid would have room for the third host
         reservation.Places(Placement([[0], [1], [2]], 1, 0, 0, avoid=[OTHER]))
     assert made["bundle_label_selector"] == [{"ray.io/node-id": f"!in({OTHER})"}] * 3
@@ -165,8 +165,8 @@ def test_hosts_are_reserved_on_the_other_nodes(monkeypatch: pytest.MonkeyPatch) 
     ):
         reservation.Places(Placement([[0], [1]], 1, 0, 0, server=(2, 0.5)))
     assert made["bundle_label_selector"] == [{}, {}, {"ray.io/node-id": DRIVER}]
-    own = cluster.Capacity(2, 0, None, has_driver=True)
-    monkeypatch.setattr(cluster, "present_nodes", lambda: {DRIVER: own, OTHER: fit})
+    own = Capacity(2, 0, None, has_driver=True)
+    monkeypatch.setattr(node_capacity, "present_nodes", lambda: {DRIVER: own, OTHER: fit})
     with pytest.raises(reservation.Lost):  # of the CPUs of the driver's node, one is left
         reservation.Places(Placement([[0], [1], [2], [3]], 1, 0, 0, server=(1, 0)))
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysim.actors import cluster, compat, workers
-from raysim.actors.cluster import divide_memory
+from raysim.actors import compat, joining, starting, workers
+from raysim.actors.starting import divide_memory
 from raysim.system.capacity import GIB, Capacity
 from raysim.system.errors import RunError, Unreachable
 
@@ -31,7 +31,7 @@ SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # the first frame of HTTP/2, as g
 def test_the_object_store_is_a_part_of_the_jobs_memory(
     limit: int, shared: int, store: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster.os, "statvfs", lambda path: SimpleNamespace(f_bavail=shared // 4096, f_frsize=4096))
+    monkeypatch.setattr(starting.os, "statvfs", lambda path: SimpleNamespace(f_bavail=shared // 4096, f_frsize=4096))
     assert divide_memory(limit) == (store, limit - store)
     assert divide_memory(None) == (None, None)
 
@@ -66,9 +66,9 @@ def listening(answer: bytes | None) -> Iterator[str]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses that Ray is asked to join."""
     asked: list[str] = []
-    monkeypatch.setattr(cluster.ray, "init", lambda address, **_: asked.append(address))
-    monkeypatch.setattr(cluster, "_only_here", lambda host, port: False)
-    monkeypatch.setattr(cluster, "ANSWER", 0.2)
+    monkeypatch.setattr(starting.ray, "init", lambda address, **_: asked.append(address))
+    monkeypatch.setattr(joining, "_only_here", lambda host, port: False)
+    monkeypatch.setattr(joining, "ANSWER", 0.2)
     return asked
 
 
@@ -77,7 +77,7 @@ def test_a_port_that_is_not_rays_is_noticed_before_ray_is_asked(answer: bytes | 
     """Ray would try for a minute, and hear no signal."""
     reason = "the program that listens there does not answer like Ray"
     with listening(answer) as address, pytest.raises(Unreachable) as refused:
-        cluster.join(address, [])
+        joining.join(address, [])
     assert str(refused.value).startswith(f"resources.address: no cluster answers at {address} ({reason}); start one ")
     assert asked == []
 
@@ -89,7 +89,7 @@ def test_a_port_that_may_be_rays_is_joined(
     """Of one that uses TLS, nothing can be seen."""
     monkeypatch.setenv(compat.TLS, tls)
     with listening(answer) as address:
-        cluster.join(address, [])
+        joining.join(address, [])
     assert asked == [address]
 
 
@@ -122,12 +122,12 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
             if isinstance(left[0], Exception):
                 raise left.pop(0)
 
-        monkeypatch.setattr(cluster.ray, "init", init)
-        monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
+        monkeypatch.setattr(starting.ray, "init", init)
+        monkeypatch.setattr(starting.ray, "shutdown", lambda: None)
         monkeypatch.setattr(compat, "vital_processes", lambda _: [Process(name) for name in left.pop(0)])
         said = ""
         try:
-            cluster._start_ray(Capacity(1, 0, None), False, tmp_path)
+            starting._start_ray(Capacity(1, 0, None), False, tmp_path)
         except RunError as error:
             said = str(error)
         return len(outcomes) - len(left), said
@@ -158,12 +158,12 @@ def test_a_process_that_is_stopped_while_ray_starts_is_killed(monkeypatch: pytes
             raise ENDED
 
     stopped = SimpleNamespace(kill=killed.set)
-    monkeypatch.setattr(cluster, "LONGEST_START", 0.1)
-    monkeypatch.setattr(cluster, "_processes_of", lambda folder: [stopped] if folder == tmp_path else [])
-    monkeypatch.setattr(cluster.ray, "init", init)
-    monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
+    monkeypatch.setattr(starting, "LONGEST_START", 0.1)
+    monkeypatch.setattr(starting, "_processes_of", lambda folder: [stopped] if folder == tmp_path else [])
+    monkeypatch.setattr(starting.ray, "init", init)
+    monkeypatch.setattr(starting.ray, "shutdown", lambda: None)
     monkeypatch.setattr(compat, "vital_processes", lambda _: [Process("raylet")])
-    cluster._start_ray(Capacity(1, 0, None), False, tmp_path)
+    starting._start_ray(Capacity(1, 0, None), False, tmp_path)
     assert tries == [0, 1]
 
 

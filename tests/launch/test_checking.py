@@ -122,7 +122,7 @@ def without_compiler(monkeypatch):
 def answering(monkeypatch):
     """A cluster of three nodes at NOBODY."""
     there = Capacity(5, 0, None, {"fast": 2}, NODES)
-    monkeypatch.setattr("raysim.actors.cluster.joined_cluster", lambda address: nullcontext(there))
+    monkeypatch.setattr("raysim.actors.joining.joined_cluster", lambda address: nullcontext(there))
 
 
 def test_of_a_cluster_it_says_where_the_actors_would_go(check, answering):

@@ -139,7 +139,7 @@ def cluster(monkeypatch):
     def answer(gpus):
         node = Capacity(8, gpus, 8 * GIB)
         there = Capacity(8, gpus, None, {}, [node])
-        monkeypatch.setattr("raysim.actors.cluster.joined_cluster", lambda address: nullcontext(there))
+        monkeypatch.setattr("raysim.actors.joining.joined_cluster", lambda address: nullcontext(there))
 
     return answer
 
