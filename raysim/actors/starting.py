@@ -89,22 +89,25 @@ def _start(capacity: Capacity, dashboard: bool, session: Session, modules: Seque
 
 def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[psutil.Process]:
     """Start Ray with its files in this folder, and return its vital processes. If the first try fails, try again."""
+    memory = divide_memory(job_memory())
     try:
-        return _try_ray(capacity, dashboard, folder)
+        return _try_ray(capacity, dashboard, folder, memory)
     except Exception as error:  # Ray raises all kinds
         if _is_unsupported(error):
             raise _failed(error) from error
         _kill(folder)
         ray.shutdown()
     try:
-        return _try_ray(capacity, dashboard, folder)
+        return _try_ray(capacity, dashboard, folder, memory)
     except Exception as error:
         raise _failed(error) from error
 
 
-def _try_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[psutil.Process]:
-    """Start Ray, and return its vital processes. Raises all kinds of errors."""
-    store, rest = divide_memory(job_memory())
+def _try_ray(
+    capacity: Capacity, dashboard: bool, folder: Path, memory: tuple[int | None, int | None]
+) -> Sequence[psutil.Process]:
+    """Start Ray with memory as from `divide_memory`, and return its vital processes. Raises all kinds of errors."""
+    store, rest = memory
     # If a signal makes the start fail, `buffer_stderr` also drops what Ray's autoscaler prints about it.
     with (
         _limit_start(folder),
