@@ -31,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(tree: Path, out: Path, **environment: str) -> tuple[Path, str]:
-    """Return the wheel that a copy of the tree builds, and what is said of it on stderr."""
+    """Return the wheel that a copy of the tree builds, and the text on stderr."""
     for name in INPUTS:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -271,7 +271,7 @@ class Forecast:
     @property
     def _is_first(self) -> bool:
         """Whether the current round is its task's first."""
-        return self._server.progress.began == self._server.round - 1
+        return self._server.progress.is_first
 
     def _ends(self) -> Sequence[Round]:
         """Return the rehearsed ends of tasks like this one. Where time was short, they may be the first task's."""

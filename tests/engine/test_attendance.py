@@ -99,7 +99,7 @@ def test_a_run_has_the_cohorts_of_the_plan(tiny: Callable[..., Config], simulate
 
 
 def test_a_methods_choice_comes_before_the_sampler(tiny: Callable[..., Config]) -> None:
-    """Fixed chooses nobody in task 2, which is rounds 3 and 4."""
+    """Fixed chooses no client in task 2, which is rounds 3 and 4."""
     planned = rounds_of(tiny(methods={"fixed": {}}), range(1, 5))
     assert [each.cohort for each in planned] == [(0, 1, 2), (0, 1, 2), (), ()]
     planned = rounds_of(tiny(methods={f"{__name__}:Choosy": {}}), [1])

@@ -18,7 +18,7 @@ SHARES = {0: 0.25, 1: 0.5, 2: 0.25}
 
 
 class Recording:
-    """A trainer of two clients at a time, which notes what it is asked and trains nobody."""
+    """A trainer of two clients at a time, which notes what it is asked and trains no client."""
 
     def __init__(self):
         self.asked = []

@@ -48,7 +48,7 @@ def test_the_picture_is_there_only_where_clients_differ(run, board, tiny, tmp_pa
     assert not (together.directory / "clients_at_tasks.png").exists()
 
 
-def test_the_picture_has_the_tasks_colors_and_white_where_nobody_is():
+def test_the_picture_has_the_tasks_colors_and_white_where_no_client_is():
     """Two tasks in violet (94, 60, 160) and yellow (240, 215, 50); a third of the cells is empty."""
     timeline = np.repeat(np.array([[0, 1, -1], [1, 0, -1]]), 40, axis=1)
     image = timeline_image(timeline).reshape(-1, 3)
