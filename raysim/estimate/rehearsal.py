@@ -162,7 +162,7 @@ def _carry_out(simulation: Simulation, runner: "Watcher", clock: Callable[[], fl
     server, profile, began = simulation.server, simulation.exchange.calls.profile, clock()
     server.begin_round()
     progress, ends = server.progress, server.round in simulation.federation.availability.rows
-    seen = Round(progress.task > 0, progress.began == server.round - 1, ends)
+    seen = Round(progress.task > 0, progress.is_first, ends)
     seen.is_final = server.round == simulation.federation.availability.rounds
     runner.round, runner.messages = seen, seen.messages
     simulation.schedule.update()
