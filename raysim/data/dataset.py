@@ -65,6 +65,10 @@ class Dataset:
     """The words with the ids 2, 3, ..., for texts: two datasets may give one word different ids."""
     categories: tuple[int, ...] = ()
     """For each of a table's last columns that are categories: how many ids it has, from 0. Ids are float32 in x."""
+    notes: tuple[str, ...] = ()
+    """What the loader read, left out and changed, a phrase each; `raysim check` and a run's start show them."""
+    doubts: tuple[str, ...] = ()
+    """What is allowed, but is likely a mistake: a sentence each, with the advice. They are shown as warnings."""
 
     @property
     def shape(self) -> tuple[int, ...]:

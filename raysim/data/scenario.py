@@ -143,7 +143,12 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
     ]
     vocabulary = max((dataset.vocabulary or 0 for dataset in sets), default=0) or None
     names, words = sets[reference].names, sets[reference].words
-    return Dataset(train, test, classes, names, missing, vocabulary, words), tasks
+    notes, doubts = (
+        tuple(f"{name}: {line}" for (name, _), lines in zip(named, of_sets, strict=True) for line in lines)
+        for of_sets in ([dataset.notes for dataset in sets], [dataset.doubts for dataset in sets])
+    )
+    joined = Dataset(train, test, classes, names, missing, vocabulary, words, notes=notes, doubts=doubts)
+    return joined, tasks
 
 
 def _check_domains(named: Sequence[tuple[str, Dataset]], reference: int) -> None:

@@ -13,9 +13,9 @@ LARGEST = 16.0  # of a float image that a model can learn from as it is
 
 
 def describe_doubts(federation: Federation) -> list[str]:
-    """Return warnings for unscaled images, for classes without training samples and for tasks of one class."""
+    """Return warnings: those of the loader, and for unscaled images, untrained classes and tasks of one class."""
     of_data = [] if federation.dataset.missing else [*_doubts(federation)]
-    return [*of_data, *_doubts_of_tasks(federation)]
+    return [*federation.dataset.doubts, *of_data, *_doubts_of_tasks(federation)]
 
 
 def _doubts(federation: Federation) -> Iterator[str]:

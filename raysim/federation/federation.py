@@ -157,7 +157,13 @@ def build_federation(config: Config, download: bool = True, pretend: bool = Fals
         second = _load_component(config, config.dataset.unlabelled, download, pretend)
     except ConfigError as error:
         raise type(error)(f"dataset.unlabelled: {error}") from error
-    dataset = replace(federation.dataset, missing=(*federation.dataset.missing, *second.missing))
+    dataset = federation.dataset
+    dataset = replace(
+        dataset,
+        missing=(*dataset.missing, *second.missing),
+        notes=(*dataset.notes, *(f"unlabelled: {line}" for line in second.notes)),
+        doubts=(*dataset.doubts, *(f"unlabelled: {line}" for line in second.doubts)),
+    )
     return replace(federation, dataset=dataset, unlabelled=assign_unlabeled(second, federation.dataset, config))
 
 

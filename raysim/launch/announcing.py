@@ -1,6 +1,6 @@
 """The lines before a run, which say what runs and where, and after it, which say what to do next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -12,13 +12,14 @@ from raysim.records.result import Result
 
 
 def describe_start(
-    config: Config, rounds: int, directory: Path, places: Placement | None, local: bool
+    config: Config, rounds: int, notes: Sequence[str], directory: Path, places: Placement | None, local: bool
 ) -> Iterator[str]:
-    """Yield what runs, where it runs, and where its files go.
+    """Yield what runs, what was read, where it runs, and where its files go.
 
     Args:
         config: the resolved config.
         rounds: the number of rounds.
+        notes: what was read of the data and of the weights.
         directory: the run's directory.
         places: its host actors, if they are on this machine.
         local: whether it runs without Ray.
@@ -28,6 +29,7 @@ def describe_start(
     counts = ((config.clients.count, "client"), (config.scenario.tasks, f"{kind} task"), (rounds, "round"))
     plan = ", ".join(in_number(*count) for count in counts)
     yield f"{config.name}, seed {config.seed}: {methods} with {config.model.name} on {config.dataset.name}; {plan}"
+    yield from notes
     if local:
         where = "in this process, without Ray"
     elif places is None:

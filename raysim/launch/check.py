@@ -78,6 +78,8 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     about = "about " * _labels_missing(config, federation)
     rounds = f"{about * (config.scenario.windows is not None)}{federation.availability.rounds:,}"  # windows end by size
     yield "data", _data(config, raw)
+    if raw.dataset.notes:
+        yield "input", "; ".join(raw.dataset.notes)
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
