@@ -87,6 +87,8 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
         known, others = (sum(map(len, streams)) for streams in (federation.streams, federation.unlabelled.streams))
         yield "labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}"
+    if model.notes:
+        yield "weights", "; ".join(note.removeprefix("weights: ") for note in model.notes)
     if advice := advise(config, methods, model):
         yield "advice", advice
     if making is not None:

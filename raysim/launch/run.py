@@ -91,7 +91,7 @@ def carry_out(
         with Footprint() as footprint, starting as start:
             if getattr(display, "console", None) is not None:  # a custom display need not have it
                 rounds = run.federation.availability.rounds
-                notes = run.federation.dataset.notes
+                notes = [*run.federation.dataset.notes, *run.model.notes]
                 for line in describe_start(run.config, rounds, notes, resolved.directory, run.places, local):
                     display.say(line)  # now that nothing of the config or the machine is wrong
             execution = Execution(

@@ -78,7 +78,8 @@ def add_adapters(
         head: the names of the head's weight and bias, which `find_head` returns.
 
     Raises:
-        ConfigError: a pattern fits no layer, or fits one that cannot be replaced.
+        ConfigError: a pattern fits no layer, or fits one that cannot be replaced. Or the rank is above the sides of all
+            adapted layers.
     """
     layers = {
         name: layer
@@ -92,11 +93,21 @@ def add_adapters(
         if isinstance(owner, WHOLE):
             problem = f"found {name} in torch's {type(owner).__name__}, which does not call it, allowed: other layers"
             raise ConfigError(f"model.adapters.where: {problem}")
+    ranks = {_full_rank(layer): name for name, layer in chosen.items()}
+    if ranks and rank > (most := max(ranks)):
+        problem = f"found {rank:,}, allowed: 0 to {most:,}, the smaller side of {ranks[most]}"
+        raise ConfigError(f"model.adapters.rank: {problem}, which no adapted layer exceeds")
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name in head)
     adapters = {layer: LowRankAdapter(layer, rank, scale) for layer in dict.fromkeys(chosen.values())}
     for name, layer in chosen.items():
         setattr(owners[name], name.rpartition(".")[2], adapters[layer])
+
+
+def _full_rank(layer: AdaptedLayer) -> int:
+    """Return the largest rank of a layer's weight: the smaller side of its matrix, or of each group's."""
+    groups = layer.groups if isinstance(layer, nn.Conv2d) else 1
+    return min(len(layer.weight) // groups, layer.weight[0].numel())
 
 
 def _fitting(pattern: str, names: Sequence[str]) -> list[str]:

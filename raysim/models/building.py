@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.config import Config
+from raysim.data.dataset import require_memory
 from raysim.models.adapters import add_adapters
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
@@ -31,52 +32,80 @@ def build_model(
     Raises:
         ConfigError: the model's function failed or did not return a module, or the file of weights does not fit.
     """
-    spec, keys = config.model, config.model.keys()
-    if isinstance(vocabulary, tuple) and "categories" not in keys:
-        raise ConfigError(
-            f"model.name: found {spec.name} for a table with categories, allowed: table_mlp, or your own with a key "
-            "categories; without categories, list these columns in dataset.ignore"
-        )
+    return _build(config, shape, classes, vocabulary, new_head)[0]
+
+
+def _build(
+    config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids, new_head: bool
+) -> tuple[nn.Module, list[str]]:
+    """Build the module, see `build_model`. Return also what was done with its file of weights."""
+    spec = config.model
     with seeding.generators_restored():
         seeding.seed_all(config.seed, "initial weights")
-        try:
-            numbers_of_ids = "categories" if isinstance(vocabulary, tuple) else "vocabulary"
-            if keys.get(numbers_of_ids, 0) is None:
-                keys[numbers_of_ids] = vocabulary
-            module = spec.function()(shape, classes, **keys)
-        except ConfigError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise ConfigError(
-                f"model.name: {spec.name} could not be built for samples of shape {shape}: {describe_error(error)}"
-            ) from error
-        if not isinstance(module, nn.Module):
-            problem = f"{name_model(config)} returned {type(module).__name__}"
-            raise ConfigError(f"model.name: {problem}, allowed: a torch.nn.Module")
+        module = _construct(config, shape, classes, vocabulary)
         if config.heads > 1:
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
     if spec.adapters is None:
         freeze(module, spec.freeze)
-    weights, with_adapters = {}, False
+    weights, with_adapters = None, False
     x = two_samples(module, shape, vocabulary) if new_head and spec.weights is not None else None
     if spec.weights is not None:
-        path = find_weights(spec.weights)
-        weights = read_weights(module, path, spec.prefix)
-        with_adapters = spec.adapters is not None and any(name.endswith(".lora_a.weight") for name in weights)
+        weights = read_weights(module, find_weights(spec.weights), spec.prefix)
+        with_adapters = spec.adapters is not None and any(name.endswith(".lora_a.weight") for name in weights.tensors)
         if not with_adapters:
-            load_weights(module, weights, path, spec.prefix, x)
+            load_weights(module, weights, spec.prefix, x)
     if (adapters := spec.adapters) is not None:
         with seeding.torch_restored():
             seeding.seed_torch(config.seed, "initial weights", "adapters")
             head = find_head(module, two_samples(module, shape, vocabulary))
             add_adapters(module.train(), adapters.rank, adapters.where, adapters.scale, head=head)
         freeze(module, spec.freeze)
-    if spec.weights is not None:
+    if weights is not None:
         if with_adapters:  # the model of a run, not the file that it began with
-            load_weights(module, weights, path, spec.prefix, x)
-        share_frozen(module, weights)
+            load_weights(module, weights, spec.prefix, x)
+        share_frozen(module, weights.tensors)
     freeze_statistics(module)
-    return begin_late(module, two_samples(module, shape, vocabulary), name_model(config)) if spec.cache else module
+    if spec.cache:
+        module = begin_late(module, two_samples(module, shape, vocabulary), name_model(config))
+    return module, [] if weights is None else weights.notes
+
+
+def _construct(config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids) -> nn.Module:
+    """Call the model's function. The default device and the generators are the caller's."""
+    spec, keys = config.model, config.model.keys()
+    if isinstance(vocabulary, tuple) and "categories" not in keys:
+        raise ConfigError(
+            f"model.name: found {spec.name} for a table with categories, allowed: table_mlp, or your own with a key "
+            "categories; without categories, list these columns in dataset.ignore"
+        )
+    try:
+        numbers_of_ids = "categories" if isinstance(vocabulary, tuple) else "vocabulary"
+        if keys.get(numbers_of_ids, 0) is None:
+            keys[numbers_of_ids] = vocabulary
+        module = spec.function()(shape, classes, **keys)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"model.name: {spec.name} could not be built for samples of shape {shape}: {describe_error(error)}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        problem = f"{name_model(config)} returned {type(module).__name__}"
+        raise ConfigError(f"model.name: {problem}, allowed: a torch.nn.Module")
+    return module
+
+
+def _require_room(config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids) -> None:
+    """Refuse a built-in model that takes more than half of this machine's memory, before it takes any.
+
+    A custom model's function is called only once, as it may do more than build.
+    """
+    if is_custom(config.model.function()):
+        return
+    with seeding.generators_restored(), torch.device("meta"):
+        module = _construct(config, shape, classes, vocabulary)
+    nbytes = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+    require_memory(nbytes, "model", f"{config.model.name} of {sum(p.numel() for p in module.parameters()):,} numbers")
 
 
 def check_model(
@@ -84,13 +113,16 @@ def check_model(
 ) -> FlatModel:
     """Build the model and try it on two samples, so that an unsuitable one is refused before a run starts.
 
-    Sets the model's `head`.
+    Sets the model's `head`, `shape` and `notes`.
 
     Raises:
         ConfigError: see `build_model`; or the file of weights has NaN. Or the model fails on the samples, or its output
             does not have the objective's shape, such as [B, classes] for classification.
     """
-    model = FlatModel(build_model(config, shape, classes, vocabulary, new_head=new_head))
+    _require_room(config, shape, classes, vocabulary)
+    module, notes = _build(config, shape, classes, vocabulary, new_head)
+    model = FlatModel(module)
+    model.notes = tuple(notes)
     for name, parameter in model.module.named_parameters() if config.model.weights is not None else ():
         if bool(parameter.isnan().any()):
             raise ConfigError(f"model.weights: {config.model.weights} has NaN in {name}, allowed: finite values")

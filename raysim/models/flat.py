@@ -71,6 +71,7 @@ class FlatModel:
         head: the names of the weight and bias of the linear layer that makes the logits; empty if there is none.
         layout: the shapes of the parameters by name.
         shape: the shape of one input, once `check_model` has tried the model; empty before.
+        notes: what `check_model` did with the file of weights, a phrase each.
         normalises: whether the module has BatchNorm.
 
     Raises:
@@ -86,6 +87,7 @@ class FlatModel:
         self.forward: Callable[[Tensor], Tensor] = module
         self.head: tuple[str, ...] = ()
         self.shape: tuple[int, ...] = ()
+        self.notes: tuple[str, ...] = ()
         if lazy := [name for name, p in module.named_parameters() if is_lazy(p)]:
             raise ConfigError(
                 f"model: {lazy[0]} has no shape yet, allowed: layers that are told all sizes, no lazy ones"

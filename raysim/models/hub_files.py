@@ -21,6 +21,9 @@ def find_weights(weights: str) -> Path:
     Raises:
         ConfigError: the hub's package is not installed, or the file is neither in the cache nor on the hub.
     """
+    if "://" in weights and not weights.startswith(HUB):
+        todo = "download it and give its path"
+        raise ConfigError(f"model.weights: found the address {weights}; {todo}, or use hf://OWNER/NAME[/FILE]")
     if not weights.startswith(HUB):
         return Path(weights).expanduser()
     if (parts := NAME.fullmatch(weights)) is None:

@@ -1,13 +1,14 @@
 """Files in the format safetensors, as Hugging Face publishes weights, read without its package.
 
 A file is the length of a header in 8 bytes, the header in JSON, and the tensors' bytes. The header has the type, the
-shape and the place of each tensor.
+shape and the place of each tensor. The places follow one another without a gap, from the first byte to the last.
 """
 
 import json
+from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ TYPES = {
     "BOOL": torch.bool,
 }
 LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
+MOST_SIDES = 64  # of a tensor's shape
+Entry = tuple[str, torch.dtype, list[int], int, int]
+"""A tensor's name, type, shape, and the first and the last place of its bytes."""
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -39,22 +43,55 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, LONGEST_HEADER):
             raise ValueError("its header is longer than the file")
-        header = json.loads(file.read(length))
+        entries = _read_header(file.read(length))
+    _check_places(entries, size - 8 - length)
+    whole = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)[8 + length :]
+    return {name: _view(whole[begin:end], kind, shape) for name, kind, shape, begin, end in entries}
+
+
+def _read_header(text: bytes) -> list[Entry]:
+    """Return the entries of a header. Raises ValueError."""
+    try:
+        header = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("its header is nested too deeply") from error
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")
-    whole = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)[8 + length :]
-    return {name: _tensor(whole, name, entry) for name, entry in header.items() if name != "__metadata__"}
+    return [_read_entry(name, entry) for name, entry in header.items() if name != "__metadata__"]
 
 
-def _tensor(whole: Tensor, name: str, entry: Any) -> Tensor:
-    try:
-        kind, shape, (begin, end) = TYPES[entry["dtype"]], [int(n) for n in entry["shape"]], entry["data_offsets"]
-        fits = 0 <= begin <= end <= len(whole) and end - begin == prod(shape) * kind.itemsize
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the entry of {name} is no tensor of a known type") from error
-    if not fits:
+def _read_entry(name: str, entry: Any) -> Entry:
+    """Return the entry of a tensor. Raises ValueError."""
+    if not isinstance(entry, dict) or not isinstance(kind := entry.get("dtype"), str) or kind not in TYPES:
+        raise ValueError(f"the entry of {name} is no tensor of a known type ({', '.join(TYPES)})")
+    shape, places = entry.get("shape"), entry.get("data_offsets")
+    if not _are_sizes(shape) or not _are_sizes(places) or len(places) != 2:
+        raise ValueError(f"the entry of {name} has no shape and two places of whole numbers")
+    begin, end = places
+    if end - begin != prod(shape) * TYPES[kind].itemsize:
         raise ValueError(f"the bytes of {name} do not fit its shape")
-    part = whole[begin:end]
+    return name, TYPES[kind], shape, begin, end
+
+
+def _are_sizes(values: object) -> TypeGuard[list[int]]:
+    """Return whether values are a short list of whole numbers from 0. true and false are none."""
+    if not isinstance(values, list) or len(values) > MOST_SIDES:
+        return False
+    return all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+def _check_places(entries: list[Entry], nbytes: int) -> None:
+    """Refuse tensors that share bytes, or that leave bytes out. Raises ValueError."""
+    places = sorted((begin, end, name) for name, _, _, begin, end in entries)
+    for (_, end, name), (begin, _, other) in pairwise([(0, 0, "the header"), *places]):
+        if begin != end:
+            raise ValueError(f"{other} begins at byte {begin:,}, allowed: {end:,}, where {name} ends")
+    last = places[-1][1] if places else 0
+    if last != nbytes:
+        raise ValueError(f"its tensors end at byte {last:,}, but the file has {nbytes:,}: it is cut off or damaged")
+
+
+def _view(part: Tensor, kind: torch.dtype, shape: list[int]) -> Tensor:
     if part.storage_offset() % kind.itemsize:  # torch only views aligned bytes as another type
         part = part.clone()
     return part.view(kind).view(shape)

@@ -10,7 +10,7 @@ Left out are Hugging Face's pooler and mask token, and a distilled DeiT's second
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isqrt
 
 import torch
@@ -57,6 +57,7 @@ LEFT_OUT = re.compile(
 )
 SECOND_TOKEN = re.compile(_EMBEDDINGS + r"distillation_token|dist_token")
 PARTS = tuple("qkv")
+PATCHES = "patch_embed.proj.weight"
 
 
 def fit_weights(module: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -78,11 +79,27 @@ def fit_weights(module: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor
     })  # fmt: skip
     if (codes := fitted.get("pos_embed")) is not None and codes.dim() == 3:
         fitted["pos_embed"] = _fit_codes(codes, 1 + second, module.grid)
-    patches = fitted.get("patch_embed.proj.weight")
+    patches = fitted.get(PATCHES)
     if patches is not None and patches.dim() == 4 and module.patch_embed.proj.in_channels == 1:
-        fitted["patch_embed.proj.weight"] = patches.sum(1, keepdim=True)
+        fitted[PATCHES] = patches.sum(1, keepdim=True)
     prompts = {name: value for name, value in module.state_dict().items() if name.startswith("prompts.")}
     return prompts | fitted
+
+
+def describe_fit(module: nn.Module, state: Mapping[str, Tensor], fitted: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yield what `fit_weights` left out of a file or changed, beyond names."""
+    if not isinstance(module, VisionTransformer):
+        return
+    left = [name for name in state if LEFT_OUT.fullmatch(name) or SECOND_TOKEN.fullmatch(name)]
+    if left:
+        yield f"left out of the file: {', '.join(left)}"
+    before = {_rename(name): tensor.shape for name, tensor in state.items()}
+    if "pos_embed" in before and (old := before["pos_embed"]) != (new := fitted["pos_embed"].shape):
+        yield f"position codes {[*old]} of the file became {[*new]}"
+    if before.get(PATCHES) not in (None, fitted[PATCHES].shape):
+        yield "the weights of patches were summed over the channels, for gray images"
+    if prompts := [name for name in fitted if name.startswith("prompts.") and name not in before]:
+        yield f"initial values, which the file lacks: {', '.join(prompts)}"
 
 
 def _rename(name: str) -> str:

@@ -48,14 +48,50 @@ def test_the_tensors_of_a_file(written, pad):
     ("change", "message"),
     [
         ({"data_offsets": [0, 20]}, "the bytes of w do not fit its shape"),
-        ({"data_offsets": [24, 48]}, "the bytes of w do not fit its shape"),
+        ({"data_offsets": [24, 48]}, "n begins at byte 24, allowed: 0, where the header ends"),
+        ({"data_offsets": [0, 16], "shape": [2, 2]}, "n begins at byte 24, allowed: 16, where w ends"),
+        ({"data_offsets": [-24, 0]}, "the entry of w has no shape and two places of whole numbers"),
+        ({"data_offsets": [0.0, 24.0]}, "the entry of w has no shape and two places of whole numbers"),
+        ({"data_offsets": [0, 24, 24]}, "the entry of w has no shape and two places of whole numbers"),
+        ({"shape": ["2", "3"]}, "the entry of w has no shape and two places of whole numbers"),
+        ({"shape": [True, 6]}, "the entry of w has no shape and two places of whole numbers"),
+        ({"shape": [2**62] * 65}, "the entry of w has no shape and two places of whole numbers"),
+        ({"shape": [2**62, 2**62]}, "the bytes of w do not fit its shape"),
+        ({"dtype": ["F32"]}, "the entry of w is no tensor of a known type"),
         ({"dtype": "F8_E4M3"}, "the entry of w is no tensor of a known type"),
-        ({"shape": None}, "the entry of w is no tensor of a known type"),
+        ({"shape": None}, "the entry of w has no shape and two places of whole numbers"),
     ],
 )
 def test_damaged_entries(written, change, message):
     with pytest.raises(ValueError, match=message):
         read_safetensors(written(ENTRIES | {"w": ENTRIES["w"] | change}))
+
+
+def test_tensors_have_all_bytes(written):
+    """The numbers end at byte 43."""
+    for numbers, found in ((NUMBERS + b"\0", 44), (NUMBERS[:-1], 42)):
+        with pytest.raises(ValueError, match=f"its tensors end at byte 43, but the file has {found}"):
+            read_safetensors(written(numbers=numbers))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b"[1]", "is no JSON object"),
+        (b'{"w": 1}', "the entry of w is no tensor"),
+        (b'{"w": []}', "the entry of w is no tensor"),
+        (b"\xff\xfe", "."),
+        (b"", "."),
+        (b'{"w": {"dtype": "F32", "shape": [' + b"9" * 5000 + b'], "data_offsets": [0, 0]}}', "."),
+    ],
+)
+def test_damaged_headers(tmp_path, text, message):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+    with pytest.raises(ValueError, match=message):
+        read_safetensors(path)
 
 
 def test_a_models_weights(written, tiny):

@@ -160,17 +160,19 @@ def test_weights_that_do_not_fit_are_named(published: Callable[..., Path]) -> No
 
 def test_what_is_no_state_dict_is_named(published: Callable[..., Path], tmp_path: Path) -> None:
     allowed = "allowed: a state_dict that torch.save wrote"
-    bare = f"{allowed}, names and tensors and no dict around it"
+    around = "names and tensors, or a dict with these under one of the keys state_dict, model, model_state_dict"
     path = tmp_path / "weights.pth"
     assert misfit(path) == f"model.weights: there is no file {path}"
-    torch.save({"epoch": 3, "state_dict": {"conv1.0.weight": torch.ones(1)}}, path)
-    assert misfit(path) == f"model.weights: {path} holds a dict with the keys epoch, state_dict; {bare}"
+    torch.save({"epoch": 3, "weights": {"conv1.0.weight": torch.ones(1)}}, path)
+    assert misfit(path) == f"model.weights: {path} holds a dict with the keys epoch, weights; {allowed}, {around}"
     torch.save(torch.ones(3), path)
-    assert misfit(path) == f"model.weights: {path} holds Tensor; {bare}"
+    assert misfit(path) == f"model.weights: {path} holds Tensor; {allowed}, {around}"
     torch.save(nn.Linear(2, 2), path)
     assert misfit(path) == f"model.weights: {path} holds more than tensors, or is no file of torch's; {allowed}"
     path.write_bytes(published().read_bytes()[:5000])
-    assert misfit(path).endswith(f"holds more than tensors, or is no file of torch's; {allowed}")
+    assert misfit(path) == (
+        f"model.weights: {path} is cut off: it begins as a file of torch's, but has no end; copy it again; {allowed}"
+    )
 
 
 @pytest.mark.parametrize(
