@@ -13,6 +13,8 @@ def draw_orthonormal_rows(table: Tensor, start: int, stop: int) -> Tensor:
     `start` with a square norm below 1e-8 have no direction and are ignored. Rows from `stop` are unchanged. The sums
     are in float64. torch's global generator draws.
     """
+    if table.is_meta:  # it has a size, but no values
+        return table
     rows: Tensor = table.detach().flatten(1).to(torch.float64, copy=True)
     for number in range(start, stop):
         rows[number] = _draw_row(rows[:number])

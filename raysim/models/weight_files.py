@@ -28,7 +28,7 @@ BEGINNINGS = {
 
 
 @dataclass
-class Weights:
+class WeightsFile:
     """A file of weights.
 
     Attributes:
@@ -42,7 +42,7 @@ class Weights:
     notes: list[str]
 
 
-def read_weights(module: nn.Module, path: Path, prefix: str = "") -> Weights:
+def read_weights(module: nn.Module, path: Path, prefix: str = "") -> WeightsFile:
     """Return a file of weights by the model's names, which begin with `prefix`. The file is mapped into memory.
 
     Raises:
@@ -58,10 +58,12 @@ def read_weights(module: nn.Module, path: Path, prefix: str = "") -> Weights:
     notes = [f"weights: those of the key {key!r} of the file"] if key else []
     notes += [f"weights: left out {one!r} in the file's names" for one in stripped]
     notes += [f"weights: {line}" for line in describe_fit(owner, state, fitted)]
-    return Weights(path, {f"{prefix}{name}": tensor for name, tensor in fitted.items()} if prefix else fitted, notes)
+    return WeightsFile(
+        path, {f"{prefix}{name}": tensor for name, tensor in fitted.items()} if prefix else fitted, notes
+    )
 
 
-def load_weights(module: nn.Module, weights: Weights, prefix: str = "", x: Tensor | None = None) -> None:
+def load_weights(module: nn.Module, weights: WeightsFile, prefix: str = "", x: Tensor | None = None) -> None:
     """Load the weights of `read_weights` into the parameters and buffers, and note which keep their initial values.
 
     With two samples x, a head that does not fit keeps its initial weights. So do trained parameters that are not in the
@@ -109,7 +111,7 @@ def _leave_out_head(
 
 
 def _describe_misfits(shared: Mapping[str, tuple[Tensor, Tensor]]) -> Iterator[str]:
-    """Yield what is wrong with a file's tensors, given by name beside the model's."""
+    """Yield what is wrong with tensors: by name the file's and the model's."""
     shapes = [
         f"{name} {[*found.shape]} for {[*own.shape]}"
         for name, (found, own) in shared.items()

@@ -1,4 +1,4 @@
-"""Wrappers around a state_dict in a file: a dict around it, and a prefix that wrappers of modules give to its names.
+"""Wrappers around a state_dict in a file: a dict around it, and prefixes that wrapping modules give to its names.
 
 | wrapper | who writes it |
 |---|---|

@@ -1,6 +1,8 @@
 """Files in the format safetensors, written here byte by byte: header length, header, numbers."""
 
+import copy
 import json
+import random
 import struct
 
 import numpy as np
@@ -110,3 +112,35 @@ def test_a_models_weights(written, tiny):
         ConfigError, match=r"^model.weights: .*model.safetensors cannot be read: .*longer than the file"
     ):
         build_model(config, (3,), 2)
+
+
+@pytest.mark.parametrize("cases", [200, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_random_headers_are_read_or_refused(tmp_path, cases):
+    """Values of a good header are replaced, dropped or repeated. No tensor has bytes beyond the file's."""
+    draws = random.Random(0)
+    odd = [None, True, -1, 0, 1.5, 2**70, "F32", "x", [], [[]], [1, 2], {}, {"dtype": "F32"}, float("nan"), "\ud800"]
+    path, read = tmp_path / "model.safetensors", 0
+    for _ in range(cases):
+        entries = json.loads(json.dumps(ENTRIES))
+        for _ in range(draws.randint(0, 3)):
+            name = draws.choice([*entries])
+            place = entries[name] if isinstance(entries[name], dict) and draws.random() < 0.8 else entries
+            key = draws.choice([*place, "dtype"])
+            if draws.random() < 0.2:
+                place.pop(key, None)
+            elif isinstance(place.get(key), list) and place[key] and draws.random() < 0.6:
+                place[key][draws.randrange(len(place[key]))] = copy.deepcopy(draws.choice([*odd, 3, 16, 24, 40, 43]))
+            else:
+                place[key] = copy.deepcopy(draws.choice(odd))
+            if not entries:
+                break
+        text = json.dumps(entries).encode()
+        text = text[: draws.randint(0, len(text))] if draws.random() < 0.1 else text
+        path.write_bytes(struct.pack("<Q", len(text)) + text + NUMBERS)
+        try:
+            tensors = read_safetensors(path)
+        except ValueError:
+            continue
+        read += 1
+        assert sum(tensor.nbytes for tensor in tensors.values()) == len(NUMBERS)
+    assert 0.05 * cases < read < 0.6 * cases
