@@ -128,6 +128,7 @@ def terminate(driver: int) -> bool:
 
 STRIKES: dict[str, Strike] = {
     "driver": end_driver,
+    "local": end_driver,
     "raylet": child("raylet"),
     "gcs": child("gcs_server"),
     "agent": child("ray::RuntimeEnv"),

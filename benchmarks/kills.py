@@ -1,11 +1,11 @@
 """Kill a run's processes at random moments, and check that it recovers with the same bits.
 
-    python benchmarks/kills.py [--kills N] [--what host ...] [--seed N] [--workers KIND]
+    python benchmarks/kills.py [--kills N] [--what host ...] [--runs LoRA ...] [--seed N] [--workers KIND]
 
 Kills (SIGKILL) a host, the coordinator, the driver, a node, and Ray's raylet, GCS and runtime environment agent, N
-times each. `terminated` sends SIGTERM to the driver and Ray's processes, as `timeout` and
-`scancel` do. Runs with different methods and schedules alternate, with three kills per run, so that 18 kills cover all
-of them. The checks are:
+times each. `local` kills a run with --local, which is one process. `terminated` sends SIGTERM to the driver and Ray's
+processes, as `timeout` and `scancel` do. Runs with different methods and schedules alternate, with three kills per run,
+so that 24 kills cover all of them. The checks are:
 
 - A run that was terminated has a summary that says so, and one that was killed has none. Both resume with --resume.
 - The run ends with the bits of the same run without kills.
@@ -20,11 +20,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,7 +35,7 @@ from statistics import median
 from typing import Any
 
 import yaml
-from killing import STRIKES, Kill, Killer, Replace, Strike, actor, at_most, nodes, terminate
+from killing import STRIKES, Kill, Killer, Replace, actor, at_most, nodes, terminate
 from rich.console import Console
 from rich.table import Table
 from timing import add_workers
@@ -60,6 +61,16 @@ BASE: dict[str, Any] = {
     "logging": {"tensorboard": False},
 }
 FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}}
+IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 400, "test": 80}
+ADAPTED = {
+    "name": "vit",
+    "width": 16,
+    "depth": 1,
+    "heads": 2,
+    "patch": 4,
+    "input_size": None,
+    "adapters": {"rank": 2, "where": ["attn.qkv", "mlp.fc1"]},
+}
 RUNS: dict[str, dict[str, Any]] = {
     "DER + Fed-A-GEM + SCAFFOLD": {"methods": {"der": {}, "fed_a_gem": {}, "scaffold": {}}},
     "DER + Fed-A-GEM, FedBuff": {
@@ -71,6 +82,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "ER, FedBuff": {"methods": {"er": {}}, "schedule": FEDBUFF, "participation": {"fraction": 1.0}},
     "Re-Fed": {"methods": {"re_fed": {"epochs": 1}}},
     "C-FLAG": {"methods": {"c_flag": {"sample_size": 8}}},
+    "LoRA": {"methods": {"lora": {}}, "dataset": IMAGES, "model": ADAPTED},
+    "TARGET": {
+        "methods": {"target": {"calls": 1, "batch": 16, "steps": 4, "images": 16, "bn": 1.0, "width": 8}},
+        "dataset": IMAGES,
+        "model": {"name": "mlp", "hidden": [32], "batch_norm": True},
+    },
 }
 
 
@@ -93,7 +110,7 @@ class Tally:
 
 
 def from_outside(
-    strike: Strike, config: Mapping[str, Any], out: Path, kills: int, draws: random.Random
+    what: str, config: Mapping[str, Any], out: Path, kills: int, draws: random.Random
 ) -> tuple[int, list[float]]:
     """Strike a run's processes repeatedly, and resume it where it ended.
 
@@ -103,7 +120,8 @@ def from_outside(
     file = out.parent / f"{out.name}.yaml"
     file.write_text(yaml.safe_dump(dict(config), sort_keys=False))  # the order of methods matters
     command = [sys.executable, "-m", "raysim", "run", str(file), "--out", str(out), "--resume", "--quiet"]
-    done, struck, pauses = 0, 0.0, []
+    command += ["--local"] * (what == "local")
+    strike, done, struck, pauses = STRIKES[what], 0, 0.0, list[float]()
     while True:
         run = subprocess.Popen(command, start_new_session=True)
         try:
@@ -125,7 +143,7 @@ def from_outside(
         if run.returncode == 0:
             return done, pauses
         ended = raysim.load(out).status if (out / "summary.json").exists() else "killed"
-        expected = (130, "interrupted") if strike is terminate else (run.returncode, "killed")
+        expected = (130, "interrupted") if strike is terminate else (-signal.SIGKILL, "killed")
         if (run.returncode, ended) != expected:
             raise SystemExit(f"{out}: the run has ended as {ended}, with exit status {run.returncode}")
 
@@ -147,8 +165,10 @@ def again(out: Path) -> list[int]:
     return [json.loads(line)["rounds_recomputed"] for line in lines]
 
 
-def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Callable[[str], str | None]) -> Tally:
-    """Perform this many kills of one kind."""
+def carry_out(
+    what: str, kills: int, runs: Sequence[str], seed: int, folder: Path, oracle: Callable[[str], str | None]
+) -> Tally:
+    """Perform this many kills of one kind, in these runs in turn."""
     tally, draws = Tally(), random.Random(f"{seed} {what}")
     resources: dict[str, Any] = dict(BASE["resources"])
     with ExitStack() as stack:
@@ -163,12 +183,12 @@ def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Callable[[
         for number in count():
             if tally.kills >= kills:
                 return tally
-            name = list(RUNS)[number % len(RUNS)]
+            name = runs[number % len(runs)]
             config, out = BASE | RUNS[name] | {"resources": resources}, folder / f"{what}-{number}"
             wanted = min(A_RUN, kills - tally.kills)
             with at_most(f"{what}, {name}"):
                 if what in STRIKES:
-                    done, pauses = from_outside(STRIKES[what], config, out, wanted, draws)
+                    done, pauses = from_outside(what, config, out, wanted, draws)
                 else:
                     done, pauses = from_within(config, out, Killer(kill, replace, wanted, LAST, SPREAD, draws), replace)
             result = raysim.load(out)
@@ -200,6 +220,7 @@ def main() -> int:
     kinds = ("host", "coordinator", "node", *STRIKES)
     parser.add_argument("--kills", type=int, default=20, help="kills of each kind (20)")
     parser.add_argument("--what", nargs="+", choices=kinds, default=kinds, help="the kinds (all)")
+    parser.add_argument("--runs", nargs="+", choices=[*RUNS], default=[*RUNS], help="the runs that alternate (all)")
     parser.add_argument("--seed", type=int, default=0, help="what the moments are drawn from (0)")
     add_workers(parser)
     asked = parser.parse_args()
@@ -219,7 +240,7 @@ def main() -> int:
                 return raysim.run(BASE | RUNS[name], out=out, local=True).model_sha256
 
         for what in asked.what:
-            tally = carry_out(what, asked.kills, asked.seed, path, oracle)
+            tally = carry_out(what, asked.kills, asked.runs, asked.seed, path, oracle)
             well = well and tally.well
             table.add_row(
                 what,
