@@ -7,7 +7,7 @@ from torch import Tensor
 
 from raysim.api.messages import Terms
 from raysim.engine.hook_calls import HookCalls
-from raysim.engine.hook_checks import check_terms, wrong_result
+from raysim.engine.hook_checks import check_inputs, check_terms, wrong_result
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.orders import Call
 
@@ -48,3 +48,4 @@ class Op:
         self._calls.check(self.half, self._op)
         if not (isinstance(self.wanted, tuple) and [*map(type, self.wanted)] == [Tensor, Tensor]):
             raise wrong_result(self.half, self._op, self.wanted, "batches x [n, ...] and y [n]", "yielded")
+        check_inputs(self.half, self._op, self.wanted[0], self._client.model)
