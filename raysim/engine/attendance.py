@@ -72,9 +72,7 @@ def choose_participants(
     return Participants(server.round, ids, config.seed, config.clients.dropout)
 
 
-def _select(
-    sampler: Component, server: HostedServer, halves: Iterable[ServerHalf], calls: HookCalls
-) -> Sequence[int]:
+def _select(sampler: Component, server: HostedServer, halves: Iterable[ServerHalf], calls: HookCalls) -> Sequence[int]:
     """Return the clients that a half chooses or else the config's sampler, in any order."""
     for half in halves_with_hook(halves, "select"):
         with guard_hook(half, "select"):

@@ -30,7 +30,7 @@ from raysim.federation.choice import check_chosen
 from raysim.system.custom_code import is_custom
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
-from raysim.system.shared_memory import Watched, nodes, separate
+from raysim.system.shared_memory import Snapshot, nodes, separate
 from raysim.system.state import Stateful
 
 WAITING = "server: waiting for clients"
@@ -122,7 +122,7 @@ class Exchange(Stateful):
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
         self._has_custom_code = any(is_custom(m.Client) or is_custom(m.Server) for m in methods.values())
-        self._sent: dict[str, tuple[int, Watched]] = {}  # broadcast -> its version and a copy, if there is custom code
+        self._sent: dict[str, tuple[int, Snapshot]] = {}  # broadcast -> its version and a copy, if there is custom code
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that override this hook, in the order in which the config lists the methods."""
@@ -163,7 +163,7 @@ class Exchange(Stateful):
                 found = f"another value for version {sent.version} of the broadcast {sent.name}"
                 raise wrong_result(half, hook, found, "a new version with each new value", "sent")
         else:
-            version, earlier = sent.version, Watched(sent.value)
+            version, earlier = sent.version, Snapshot(sent.value)
             self._sent[sent.name] = version, earlier
         return replace(sent, value=earlier.copy)
 

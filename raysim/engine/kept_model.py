@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from raysim.api.server import Server
 from raysim.models.flat import Weights
 from raysim.system.errors import WrongResult
-from raysim.system.shared_memory import Watched
+from raysim.system.shared_memory import Snapshot
 
 INSTEAD = "a delta that update returns, or server.replace_model(weights)"
 
@@ -19,7 +19,7 @@ class KeptModel:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._seen: tuple[int, Watched] | None = None  # the version, and its weights
+        self._seen: tuple[int, Snapshot] | None = None  # the version, and its weights
 
     @contextmanager
     def kept_by(self, describe: Callable[[], str]) -> Iterator[None]:
@@ -32,7 +32,7 @@ class KeptModel:
         """
         server = self._server
         if self._seen is None or self._seen[0] != server.version:
-            self._seen = server.version, Watched(self._weights())
+            self._seen = server.version, Snapshot(self._weights())
         try:
             yield
         except StopIteration:  # the end of a plan

@@ -8,23 +8,23 @@ from typing import Any
 
 from raysim.api.messages import Broadcast
 from raysim.api.method import Half
-from raysim.system.shared_memory import Watched, memory_of, separate
+from raysim.system.shared_memory import Snapshot, memory_of, separate
 
 
 class Received:
     """A host's broadcasts and its current messages, each with a copy of what it was on arrival."""
 
     def __init__(self) -> None:
-        self._broadcasts: dict[str, Watched] = {}
-        self._messages: dict[str, Watched] = {}
+        self._broadcasts: dict[str, Snapshot] = {}
+        self._messages: dict[str, Snapshot] = {}
 
     def take_broadcast(self, sent: Broadcast) -> None:
         """Watch a broadcast until a newer version of it arrives."""
-        self._broadcasts[sent.name] = Watched(sent.value)
+        self._broadcasts[sent.name] = Snapshot(sent.value)
 
     def take_messages(self, messages: Mapping[str, Any]) -> None:
         """Watch an order's messages, by method, in place of the last order's."""
-        self._messages = {method: Watched(message) for method, message in messages.items()}
+        self._messages = {method: Snapshot(message) for method, message in messages.items()}
 
     def change(self) -> str | None:
         """Return a description of what has changed, or None."""

@@ -60,7 +60,7 @@ def nbytes_of(value: Any) -> int:
     return sum(node.nbytes for _, node in nodes(value) if isinstance(node, Tensor | np.ndarray))
 
 
-class Watched:
+class Snapshot:
     """A value, its memory, and a copy of what it was when this object was made."""
 
     def __init__(self, value: Any) -> None:

@@ -91,13 +91,22 @@ class Doubles(Method):
         ("gradient", r"Client.gradient \(.*\) returned float64 \[59\], allowed: a tensor float32 \[59\]"),
         ("halved", r"Client.gradient \(.*\) returned float32 \[30\], allowed: a tensor float32 \[59\]"),
         ("finish", r"Client.finish \(.*\) returned Delta\(float64 \[59\], float32 \[0\]\), allowed: Delta\(float32 "),
-        ("personalize", r"Client.personalize \(.*\) returned Weights\(float64 \[59\], .*\), allowed: Weights\(float32 "),
+        (
+            "personalize",
+            r"Client.personalize \(.*\) returned Weights\(float64 \[59\], .*\), allowed: Weights\(float32 ",
+        ),
         ("vectors", r"Client.personalize \(.*\) returned \(float32 \[59\], .*\), allowed: Weights\(float32 \[59\]"),
-        ("short", r"Client.personalize \(.*\) returned Weights\(float32 \[58\], .*\), allowed: Weights\(float32 \[59\]"),
+        (
+            "short",
+            r"Client.personalize \(.*\) returned Weights\(float32 \[58\], .*\), allowed: Weights\(float32 \[59\]",
+        ),
         ("ask", r"Client.ask \(.*\) yielded x float64 \[2, 6\], allowed: float32, or ids"),
         ("update", r"Server.update \(.*\) returned Delta\(float64 \[59\]"),
         ("replace", r"network model: found weights of float64 \[59\], .*, allowed: float32 \[59\]"),
-        ("evaluated", r"Server.evaluated \(.*\) returned Weights\(float64 \[59\], .*\), allowed: Weights\(float32 \[59\]"),
+        (
+            "evaluated",
+            r"Server.evaluated \(.*\) returned Weights\(float64 \[59\], .*\), allowed: Weights\(float32 \[59\]",
+        ),
     ],
 )
 def test_a_result_of_another_dtype_or_shape_is_refused(tiny, simulate, hook, words):
@@ -107,7 +116,9 @@ def test_a_result_of_another_dtype_or_shape_is_refused(tiny, simulate, hook, wor
 
 
 def test_the_model_s_dtype_may_be_float64(tiny, simulate):
-    run = simulate(tiny(training__rounds_per_task=1, model={"name": f"{HERE}double_model"}, methods={f"{HERE}Doubles": {}}))
+    run = simulate(
+        tiny(training__rounds_per_task=1, model={"name": f"{HERE}double_model"}, methods={f"{HERE}Doubles": {}})
+    )
     assert run.simulation.server.parameters.dtype == torch.float64
 
 

@@ -329,7 +329,10 @@ class KeepsGradient(Method):
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (ChangesReceived, r"ChangesReceived.Client.finish \(.*\) changed client.received in place, which all clients of"),
+        (
+            ChangesReceived,
+            r"ChangesReceived.Client.finish \(.*\) changed client.received in place, which all clients of",
+        ),
         (ChangesBroadcast, r"ChangesBroadcast.Client.start \(.*\) changed the broadcast ChangesBroadcast in place, "),
         (KeepsParameters, r"KeepsParameters.Client.finish \(.*\) kept the attribute old, which shares the model's "),
         (KeepsGradient, r"KeepsGradient.Client.gradient \(.*\) kept the attribute all, which shares the model's mem"),

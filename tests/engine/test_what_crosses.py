@@ -14,7 +14,7 @@ import torch
 
 from raysim.api import Broadcast, ClientHalf, Delta, Method, Request, ServerHalf, Term, Weights
 from raysim.system.errors import RunError, WrongResult
-from raysim.system.shared_memory import Watched, separate
+from raysim.system.shared_memory import Snapshot, separate
 
 HERE = "test_what_crosses:"
 ONE_ROUND = {"training__rounds_per_task": 1}
@@ -98,7 +98,9 @@ def test_a_changed_message_is_named_with_hook_key_client_and_round(tiny, simulat
 
 def test_a_change_that_no_hook_was_seen_to_make_names_those_that_ran(tiny, simulate):
     """The third call of a hook in the loop is not looked after: the end of the phase finds the change."""
-    with pytest.raises(WrongResult, match=r"one of Changes.Client.penalty \(.*\) changed|Changes.Client.penalty \(.*\) c"):
+    with pytest.raises(
+        WrongResult, match=r"one of Changes.Client.penalty \(.*\) changed|Changes.Client.penalty \(.*\) c"
+    ):
         simulate(tiny(**ONE_ROUND, methods={f"{HERE}Changes": {"what": "later"}}))
 
 
@@ -237,7 +239,9 @@ BATCH_NORM = {"model__name": "mlp", "model__batch_norm": True}
 
 @pytest.mark.parametrize("hook", ["select", "prepare", "announce", "update", "conclude", "end_task", "evaluated"])
 def test_a_server_half_that_changes_the_model_is_named(tiny, simulate, hook):
-    with pytest.raises(WrongResult, match=rf"methods.Damages: Damages.Server.{hook} \(.*\) changed server.parameters") as e:
+    with pytest.raises(
+        WrongResult, match=rf"methods.Damages: Damages.Server.{hook} \(.*\) changed server.parameters"
+    ) as e:
         simulate(tiny(**ONE_ROUND, methods={f"{HERE}Damages": {"hook": hook}}))
     assert "allowed: a delta that update returns, or server.replace_model(weights)" in str(e.value)
     assert f"server, round {0 if hook == 'evaluated' else 1}" in str(e.value)
@@ -277,7 +281,9 @@ class Attached(Method):
 
         def penalty(self, step):
             if self.method.what == "step":
-                zero = step.loss * 0 if self.old is None else (step.logits.mean(0) - self.old[0]["mean"]).square().mean()
+                zero = (
+                    step.loss * 0 if self.old is None else (step.logits.mean(0) - self.old[0]["mean"]).square().mean()
+                )
                 self.old = [{"mean": step.logits.mean(0)}]
                 return zero
             if self.method.what == "late" and step.number == 2:
@@ -306,12 +312,24 @@ class Attached(Method):
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("step", r"attribute old, set by Attached.Client.penalty \(.*\) holds a tensor that has autograd's graph, .*detach"),
+        (
+            "step",
+            r"attribute old, set by Attached.Client.penalty \(.*\) holds a tensor that has autograd's graph, .*detach",
+        ),
         ("late", r"Attached: its client side's attribute old holds a tensor that has autograd's graph"),
-        ("leaf", r"attribute old, set by Attached.Client.start \(.*\) holds a tensor that requires a gradient, .*detach"),
+        (
+            "leaf",
+            r"attribute old, set by Attached.Client.start \(.*\) holds a tensor that requires a gradient, .*detach",
+        ),
         ("server", r"attribute sum, set by Attached.Server.announce \(.*\) holds a tensor that has autograd's graph"),
-        ("message", r"Attached.Server.announce \(.*\) returned a message with autograd's graph in \['w'\], allowed: det"),
-        ("broadcast", r"Attached.Server.announce \(.*\) returned the broadcast Attached with autograd's graph in \[0\]"),
+        (
+            "message",
+            r"Attached.Server.announce \(.*\) returned a message with autograd's graph in \['w'\], allowed: det",
+        ),
+        (
+            "broadcast",
+            r"Attached.Server.announce \(.*\) returned the broadcast Attached with autograd's graph in \[0\]",
+        ),
     ],
 )
 def test_autograd_s_graph_is_neither_kept_nor_sent(tiny, simulate, what, words):
@@ -332,7 +350,7 @@ def test_autograd_s_graph_is_neither_kept_nor_sent(tiny, simulate, what, words):
     ],
 )
 def test_a_changed_part_is_found_by_its_path(value, change, path):
-    watched = Watched(value)
+    watched = Snapshot(value)
     assert watched.change() is None
     change(value)
     assert watched.change() == path
