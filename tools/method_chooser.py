@@ -11,7 +11,7 @@ from statistics import fmean
 from leaderboard_page import read_rankings
 
 from raysim.api import Method
-from raysim.api.method import Need
+from raysim.api.setting import Need
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import needs_of
 from raysim.reports.ranks import Ranking

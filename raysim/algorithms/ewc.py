@@ -52,7 +52,12 @@ class Ewc(Method):
     scope: Annotated[Literal["global", "client"], doc("the clients' mean Fisher, or each client's")] = "global"
 
     neutral: ClassVar = {"strength": 0.0}
+    instead: ClassVar = {"sample_gradients": "fisher=batch"}
     replies: ClassVar = {"fisher": "mean"}
+
+    def takes_sample_gradients(self) -> bool:
+        """Return whether the Fisher is of single samples' gradients."""
+        return self.fisher != "batch"
 
     def refusal(self, setting: Setting) -> str | None:
         """Refuse a Fisher with labels from the model if there are no classes."""

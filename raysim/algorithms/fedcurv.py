@@ -29,7 +29,12 @@ class FedCurv(Method):
 
     neutral: ClassVar = {"strength": 0.0}
     needs: ClassVar = frozenset({"barrier"})  # the sums are of one round's clients
+    instead: ClassVar = {"sample_gradients": "fisher=batch"}
     replies: ClassVar = {"fisher": "sum", "fisher_times_model": "sum"}
+
+    def takes_sample_gradients(self) -> bool:
+        """Return whether the Fisher is of single samples' gradients."""
+        return self.fisher != "batch"
 
     def refusal(self, setting: Setting) -> str | None:
         """Refuse a Fisher with labels from the model if there are no classes."""

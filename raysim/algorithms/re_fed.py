@@ -33,6 +33,7 @@ class ReFed(Method):
     personal: Annotated[Literal["trained", "pim"], doc("what is tested: as trained, or the last PIM")] = "trained"
 
     needs: ClassVar = frozenset({"boundaries", "earlier_logits"})
+    instead: ClassVar = {"sample_gradients": "importance=loss"}
     memory: ClassVar = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",))
 
     @property
@@ -43,6 +44,10 @@ class ReFed(Method):
     def head_parts(self) -> int:
         """Return 1 if the score uses the head's input."""
         return int(self.importance == "herding")
+
+    def takes_sample_gradients(self) -> bool:
+        """Return whether the score is of single samples' gradients."""
+        return self.importance == "pim"
 
     def refusal(self, setting: Setting) -> str | None:
         """Refuse herding, which is by class, if there are no classes."""

@@ -49,10 +49,10 @@ from raysim.api.client import Client
 from raysim.api.encoded import Encoded
 from raysim.api.local_optimizer import LocalAdam, LocalOptimizer, LocalSgd
 from raysim.api.messages import Broadcast, Delta, GradientRequests, Reduction, Request, Term, Terms
-from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf
+from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
 from raysim.api.repeats import Repeats
 from raysim.api.server import Server
-from raysim.api.setting import Setting
+from raysim.api.setting import Need, Setting
 from raysim.api.step import Step
 from raysim.memory import Entries, MemoryUse
 from raysim.models.batch_statistics import BatchStatistics, with_batch_statistics

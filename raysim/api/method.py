@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -22,7 +22,7 @@ from raysim.api.client import Client
 from raysim.api.encoded import Encoded
 from raysim.api.messages import Broadcast, Delta, Reduction, Request, Terms
 from raysim.api.server import Server
-from raysim.api.setting import Setting
+from raysim.api.setting import Need, Setting
 from raysim.api.step import Step
 from raysim.memory import MemoryUse
 from raysim.models.flat import FlatModel, Weights
@@ -32,20 +32,6 @@ from raysim.system.state import Stateful, describe_foreign, keeps_itself, state_
 Plan = Generator[Request, Mapping[str, Any], None]
 """A generator that yields requests. Each `yield` returns the reduced reply: each term's reduced value, by name."""
 AnyHalf = TypeVar("AnyHalf", bound="Half")
-Need = Literal[
-    "boundaries",
-    "server_boundaries",
-    "barrier",
-    "plain_sgd",
-    "undecayed_sgd",
-    "unclipped",
-    "earlier_logits",
-    "unlabelled",
-    "one_head",
-    "one_order",
-    "classes",
-]
-"""The needs that a method can declare. `_NEEDS` in raysim/engine/compatibility.py explains each."""
 
 
 class Half(Stateful):
@@ -342,6 +328,14 @@ class Method:
         False
         """
         return any(overrides(self.Server, hook) for hook in ("prepare", "conclude"))
+
+    def takes_sample_gradients(self) -> bool:
+        """Return whether it computes the gradients of single samples with torch.func.vmap, which some models refuse.
+
+        >>> Proximal().takes_sample_gradients()
+        False
+        """
+        return False
 
     def head_parts(self) -> int:
         """Return how many entries of `model.head` the method uses: 0, 1 (weight) or 2 (weight and bias).

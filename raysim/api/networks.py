@@ -75,12 +75,12 @@ def flatten(name: str, module: nn.Module, device: torch.device) -> FlatModel:
 def load(name: str, network: FlatModel, weights: Weights | tuple[Tensor, ...]) -> None:
     """Load weights into a network. Raises RunError: they are those of another network."""
     vectors = weights.vectors if isinstance(weights, Weights) else weights
-    found, expected = _shapes(vectors), _shapes(network.vectors)
+    found, expected = _kinds(vectors), _kinds(network.vectors)
     if found != expected:
-        raise RunError(f"network {name}: found weights with the shapes {found}, allowed: {expected}")
+        raise RunError(f"network {name}: found weights of {', '.join(found)}, allowed: {', '.join(expected)}")
     for own, vector in zip(network.vectors, vectors, strict=True):
         own.copy_(vector)
 
 
-def _shapes(vectors: Iterable[Tensor]) -> list[list[int]]:
-    return [[*vector.shape] for vector in vectors]
+def _kinds(vectors: Iterable[Tensor]) -> list[str]:
+    return [f"{str(vector.dtype).removeprefix('torch.')} {[*vector.shape]}" for vector in vectors]

@@ -1,6 +1,23 @@
-"""What a method knows of a run before it starts."""
+"""What a method knows of a run before it starts, and what it may need of it."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Need = Literal[
+    "boundaries",
+    "server_boundaries",
+    "barrier",
+    "plain_sgd",
+    "undecayed_sgd",
+    "unclipped",
+    "earlier_logits",
+    "unlabelled",
+    "one_head",
+    "one_order",
+    "classes",
+    "sample_gradients",
+]
+"""The needs that a method can declare. `_NEEDS` and `check_fit` in raysim/engine/compatibility.py explain each."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ except if `select` is a custom method's: it may read computed values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -19,7 +20,7 @@ from raysim.engine.hosted_server import HostedServer
 from raysim.engine.profile import Profile
 from raysim.engine.virtual_time import Clock, EventSimulation, Update, drops_out
 from raysim.federation.availability import Availability
-from raysim.system.custom_code import is_custom
+from raysim.system.custom_code import Component, is_custom, place_of
 from raysim.system.seeding import guard_globals
 
 
@@ -65,19 +66,22 @@ def choose_participants(
     Raises:
         WrongResult: the choice is something other than ids of different clients that are present.
     """
-    chosen, present = _select(server, halves, calls), server.present
+    chosen, present = _select(config.participation.sampler.function(), server, halves, calls), server.present
     # a plan of thousands of rounds shares one tuple if all clients take part
     ids = present if len(chosen) == len(present) else tuple(sorted(chosen))
     return Participants(server.round, ids, config.seed, config.clients.dropout)
 
 
-def _select(server: HostedServer, halves: Iterable[ServerHalf], calls: HookCalls) -> Sequence[int]:
-    """Return the chosen clients, in any order."""
+def _select(sampler: Component, server: HostedServer, halves: Iterable[ServerHalf], calls: HookCalls) -> Sequence[int]:
+    """Return the clients that a half chooses or else the config's sampler, in any order."""
     for half in halves_with_hook(halves, "select"):
         with guard_hook(half, "select"):
             chosen: Sequence[int] = calls(half, "select", server)
         return chosen
-    with guard_globals("participation.sampler", "server"):
+    kept: AbstractContextManager[None] = nullcontext()
+    if is_custom(sampler) and calls.model is not None:
+        kept = calls.model.kept_by(lambda: f"participation.sampler: {place_of(sampler)}")
+    with guard_globals("participation.sampler", "server"), kept:
         return server.sample()
 
 
@@ -92,7 +96,7 @@ def plan_rounds(
         WrongResult: the choice is something other than ids of different clients that are present.
     """
     halves = [method.Server(name, method) for name, method in methods.items()]
-    calls = HookCalls(server.network, Profile(False, server.network.device))
+    calls = HookCalls(server.network, Profile(False, server.network.device), server=server)
     for round in rounds:
         server.round = round - 1
         server.begin_round()

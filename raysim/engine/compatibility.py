@@ -6,8 +6,9 @@ from typing import cast
 import torch
 
 from raysim.algorithms.parts import local_parameters
-from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
-from raysim.api.setting import Setting
+from raysim.algorithms.parts.sample_gradients import refused_by
+from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, overrides
+from raysim.api.setting import Need, Setting
 from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve
@@ -115,6 +116,7 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
         raise ConfigError(f"training.precision: {words}")
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
+    _check_sample_gradients(config, model, methods)
     for name, method in methods.items():
         parts = method.head_parts()
         if len(model.head) < parts:
@@ -135,9 +137,20 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
             )
 
 
+def _check_sample_gradients(config: Config, model: FlatModel, methods: Mapping[str, Method]) -> None:
+    """Try the gradients of single samples if a method needs them. Raises ConfigError: the model refuses."""
+    needing = {name: method for name, method in methods.items() if "sample_gradients" in needs_of(method)}
+    why = refused_by(model) if needing else None
+    for name, method in needing.items() if why else ():
+        instead = method.instead.get("sample_gradients")
+        allowed = f"set methods.{name}.{instead}" if instead else "allowed: models that torch.func.vmap can run"
+        words = f"needs the gradients of single samples, which model.name={config.model.name} refuses ({why})"
+        raise ConfigError(f"methods.{name}: {words}; {allowed}")
+
+
 def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
     """Yield an error message for each of the method's needs that the run does not meet."""
-    for need in sorted(needs_of(method)):
+    for need in sorted(needs_of(method) & _NEEDS.keys()):
         is_met, message = _NEEDS[need]
         if not is_met(config):
             alternative = method.instead.get(need)
@@ -160,6 +173,7 @@ def needs_of(method: Method) -> frozenset[Need]:
         "barrier": method.waits() or overrides(method.Server, "select"),
         "boundaries": overrides(method.Client, "begin_task"),
         "server_boundaries": overrides(method.Server, "end_task"),
+        "sample_gradients": method.takes_sample_gradients(),
     }
     return method.needs | {need for need, is_implied in implied.items() if is_implied}
 
@@ -277,4 +291,7 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "needs rounds that wait for their clients; set schedule.kind=synchronous",
     ),
 }
-"""For each need: a function that returns whether a config meets it, and the error message if not."""
+"""For each need: a function that returns whether a config meets it, and the error message if not.
+
+`sample_gradients` is not here: the model meets it or not; see `check_fit`.
+"""

@@ -7,7 +7,8 @@ from typing import get_args
 import numpy as np
 from torch import Tensor
 
-from raysim.api.method import ClientHalf, Half, Method, Need, ServerHalf, overrides
+from raysim.api.method import ClientHalf, Half, Method, ServerHalf, overrides
+from raysim.api.setting import Need
 from raysim.engine.hook_names import HOOKS
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError

@@ -30,7 +30,8 @@ from raysim.federation.choice import check_chosen
 from raysim.system.custom_code import is_custom
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
-from raysim.system.state import Stateful, map_tensors, same_tensors
+from raysim.system.shared_memory import Snapshot, nodes, separate
+from raysim.system.state import Stateful
 
 WAITING = "server: waiting for clients"
 
@@ -106,7 +107,7 @@ def expected_bytes(server: HostedServer, methods: Mapping[str, Method]) -> int:
 class Exchange(Stateful):
     """Sends messages between the methods' server halves and the clients, under both kinds of schedule."""
 
-    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate", "_announced"})
+    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate", "_sent"})
 
     def __init__(self, config: Config, server: HostedServer, runner: Runner) -> None:
         self.config = config
@@ -116,11 +117,12 @@ class Exchange(Stateful):
         server.local_bytes = unsent_bytes(methods, server.network)
         self.halves = {name: method.Server(name, method) for name, method in methods.items()}
         profile = Profile(config.logging.profile, server.device)
-        self.calls = HookCalls(server.network, profile, config.resources.server_cpus)
+        self.calls = HookCalls(server.network, profile, config.resources.server_cpus, server)
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
-        self._announced: dict[str, Broadcast] = {}  # copies of what user-defined halves have sent since the start
+        self._has_custom_code = any(is_custom(m.Client) or is_custom(m.Server) for m in methods.values())
+        self._sent: dict[str, tuple[int, Snapshot]] = {}  # broadcast -> its version and a copy, if there is custom code
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that override this hook, in the order in which the config lists the methods."""
@@ -132,22 +134,38 @@ class Exchange(Stateful):
         broadcasts: list[Broadcast] = []
         for half in self.halves_with("announce"):
             with guard_hook(half, "announce"):
-                messages[half.name], announced = self.calls(half, "announce", self.server)
-            self._check_versions(half, "announce", announced)
+                message, announced = self.calls(half, "announce", self.server)
+            messages[half.name], announced = self._separated(half, "announce", message, announced)
             broadcasts += announced
         return messages, broadcasts
 
-    def _check_versions(self, half: ServerHalf, hook: str, broadcasts: Iterable[Broadcast]) -> None:
-        """Refuse another value under a version that hosts may have. Raises WrongResult."""
-        if not is_custom(type(half)):
-            return
-        for sent in broadcasts:
-            earlier = self._announced.get(sent.name)
-            if earlier is None or earlier.version != sent.version:
-                self._announced[sent.name] = replace(sent, value=map_tensors(torch.clone, sent.value))
-            elif not same_tensors(earlier.value, sent.value):
+    def _separated(
+        self, half: ServerHalf, hook: str, message: Any, broadcasts: Sequence[Broadcast]
+    ) -> tuple[Any, Sequence[Broadcast]]:
+        """Return what a half sends. With custom code these are copies, which the half cannot change later.
+
+        Raises:
+            WrongResult: a custom half sends autograd's graph, or another value under a version that hosts may have.
+        """
+        if not self._has_custom_code:
+            return message, broadcasts
+        if is_custom(type(half)):
+            _refuse_graph(half, hook, "a message", message)
+            for sent in broadcasts:
+                _refuse_graph(half, hook, f"the broadcast {sent.name}", sent.value)
+        return separate(message), [self._version(half, hook, sent) for sent in broadcasts]
+
+    def _version(self, half: ServerHalf, hook: str, sent: Broadcast) -> Broadcast:
+        """Return a copy of a broadcast. Raises WrongResult: its version had another value before."""
+        if sent.name in self._sent and self._sent[sent.name][0] == sent.version:
+            version, earlier = self._sent[sent.name]
+            if is_custom(type(half)) and earlier.change(sent.value) is not None:
                 found = f"another value for version {sent.version} of the broadcast {sent.name}"
                 raise wrong_result(half, hook, found, "a new version with each new value", "sent")
+        else:
+            version, earlier = sent.version, Snapshot(sent.value)
+            self._sent[sent.name] = version, earlier
+        return replace(sent, value=earlier.copy)
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
         """Return the sum of `server.arrived` over these (client, round) pairs. None with uniform weights."""
@@ -263,12 +281,19 @@ class Exchange(Stateful):
                 request = check_request(half, hook, yielded)
             except StopIteration:
                 return
-            self._check_versions(half, hook, request.broadcasts)
+            message, broadcasts = self._separated(half, hook, request.message, request.broadcasts)
             named = {"cohort": clients, "everyone": server.present}
             to = named.get(request.to, ()) if isinstance(request.to, str) else request.to
             receivers = sorted(check_chosen(to, server.present, "Request.to", getattr(type(half), hook)))
             shares = server.shares_of(receivers)
             order = self.order(Call(half.name, request.op), receivers, shares)
-            reply = self.receive(self.begin(order, request.message, request.broadcasts))
+            reply = self.receive(self.begin(order, message, broadcasts))
             server.records |= reply.means()
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
+
+
+def _refuse_graph(half: ServerHalf, hook: str, what: str, value: Any) -> None:
+    """Refuse a value with tensors that require a gradient: it would reach clients in a local run only."""
+    for path, node in nodes(value):
+        if isinstance(node, torch.Tensor) and node.requires_grad:
+            raise wrong_result(half, hook, f"{what} with autograd's graph{path and f' in {path}'}", "detach() of it")

@@ -6,21 +6,24 @@ end a run hours later, or change its result without an error.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
-from raysim.api.messages import Broadcast
 from raysim.api.method import INSIDE_THE_LOOP, Half
+from raysim.api.server import Server
 from raysim.engine.hook_checks import CHECKS, place_of_hook, wrong_result
+from raysim.engine.hook_errors import name_hook
+from raysim.engine.kept_model import KeptModel
 from raysim.engine.profile import Profile
+from raysim.engine.received import Received
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_custom
 from raysim.system.device import compute_on
 from raysim.system.errors import WrongResult
-from raysim.system.state import map_tensors, same_tensors, tensors_in
+from raysim.system.shared_memory import memory_of
 
 RETURN_NOTHING = ("receive", "begin_task", "start", "batch", "observe")
 COPY = "a hook that leaves the module as it is; {}.network_at() returns a separate copy to move, convert or train"
@@ -36,18 +39,25 @@ class HookCalls:
         model: the model. Hooks can change its module.
         profile: measures the seconds of each hook.
         threads: the number of threads of each hook; 0 leaves the current number.
+        server: the server, of server halves.
+
+    Attributes:
+        received: what client halves have received.
+        model: the server's model; None for client halves.
     """
 
-    def __init__(self, model: FlatModel, profile: Profile, threads: int = 0) -> None:
+    def __init__(self, model: FlatModel, profile: Profile, threads: int = 0, server: Server | None = None) -> None:
         self.profile = profile
+        self.received = Received()
+        self.model = None if server is None else KeptModel(server)
         self._threads = threads
         self._model = model
         self._module = model.module
-        self._vectors = (model.gradient, *model.vectors)
-        self._received: dict[str, tuple[Any, Any]] = {}  # by name: a broadcast's value, and a copy
+        self._memory = memory_of([model.gradient, *model.vectors])
         self._expected = _describe_module(model.module)
         self._calls: Counter[tuple[str, str]] = Counter()  # (half, hook) -> the number of calls
         self._own: dict[tuple[type[Half], str], bool] = {}  # (half, hook) -> whether it is user-defined
+        self._unchecked: dict[tuple[str, str], Half] = {}  # the hooks since the last comparison of `received`
 
     def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
         """Return the result of a hook or an op. A hook's result is checked; see `CHECKS`.
@@ -60,7 +70,11 @@ class HookCalls:
         if watched or self.profile.on or self._threads:
             result = self._call(half, hook, arguments, watched)
         else:
-            result = getattr(half, hook)(*arguments)
+            try:
+                result = getattr(half, hook)(*arguments)
+            except Exception as error:
+                name_hook(error, half, hook)
+                raise
         check = CHECKS[half.side].get(hook)
         return result if check is None else check(half, result, self._model, *arguments)
 
@@ -77,10 +91,19 @@ class HookCalls:
 
     @contextmanager
     def inside(self, half: Half, hook: str) -> Iterator[None]:
-        """Return the context in which a hook computes: it is measured, and has its threads."""
+        """Return the context in which a hook computes: it is measured, has its threads, and is named in errors."""
         threads = compute_on(self._threads) if self._threads else nullcontext()
-        with self.profile.part(f"{half.side}: {half.name}.{hook}"), threads:
-            yield
+        kept = nullcontext() if self.model is None or not self._is_own(half, hook) else self._model_kept(half, hook)
+        with self.profile.part(f"{half.side}: {half.name}.{hook}"), threads, kept:
+            try:
+                yield
+            except Exception as error:
+                name_hook(error, half, hook)
+                raise
+
+    def _model_kept(self, half: Half, hook: str) -> AbstractContextManager[None]:
+        assert self.model is not None
+        return self.model.kept_by(lambda: f"methods.{half.name}: {place_of_hook(type(half), hook)}")
 
     def check(self, half: Half, hook: str, modes: list[bool] | None = None) -> None:
         """Check the module and the half after one call of a hook. Raises the errors of `__call__`.
@@ -98,6 +121,10 @@ class HookCalls:
                 change = "changed the mode of the model's layers (train or eval)"
             if change:
                 raise wrong_result(half, hook, change, COPY.format(half.side), "has")
+            self._unchecked[half.name, hook] = half
+            self._check_received()
+        else:
+            self._unchecked[half.name, hook] = half
         if first_or_doubled:
             half.check_state(f", set by {place_of_hook(type(half), hook)}")
             for name, value in vars(half).items():
@@ -105,32 +132,39 @@ class HookCalls:
                     words = f"the attribute {name}, which shares the model's memory and changes with it"
                     raise wrong_result(half, hook, words, "a copy, as from clone()", "kept")
 
-    def keep(self, sent: Broadcast) -> None:
-        """Keep a copy of what a host received, for `check_phase`."""
-        self._received[sent.name] = sent.value, map_tensors(torch.clone, sent.value)
-
     def check_phase(self, halves: Iterable[Half]) -> None:
-        """Check the module and the broadcasts after a phase or exchange, if one of these halves is user-defined.
+        """Check the module, what was received and the halves after a phase or exchange, if a half is user-defined.
+
+        The halves get copies of what they have kept of what was received.
 
         Raises:
-            WrongResult: a hook has changed one of them.
+            RunError: a half has stored something that a checkpoint cannot hold.
+            WrongResult: a hook has changed the module, or what was received.
         """
         own = [half for half in halves if is_custom(type(half))]
         if not own:
             return
-        names = ", ".join(half.name for half in own)
         if change := self._change():
+            names = ", ".join(half.name for half in own)
             raise WrongResult(f"methods: a hook of {names} has {change}, allowed: {COPY.format('client')}")
-        for name, (value, copy) in self._received.items():
-            if not same_tensors(value, copy):
-                what = "client.received" if name == "model" else f"the broadcast {name}"
-                words = f"changed {what} in place, which all clients of a process share"
-                raise WrongResult(f"methods: a hook of {names} has {words}, allowed: a changed copy, as from clone()")
+        self._check_received()
+        for half in own:
+            half.check_state()
+        self.received.release(own)
+
+    def _check_received(self) -> None:
+        """Check that the hooks since the last comparison have left what was received as it is. Raises WrongResult."""
+        if change := self.received.change():
+            places = [place_of_hook(type(half), hook) for (_, hook), half in self._unchecked.items()]
+            which = places[0] if len(places) == 1 else f"one of {', '.join(places)}"
+            names = ", ".join(dict.fromkeys(name for name, _ in self._unchecked))
+            words = f"{which} changed {change} in place, which all clients of a process share"
+            raise WrongResult(f"methods.{names}: {words}, allowed: a changed copy, as from clone()")
+        self._unchecked.clear()
 
     def _is_of_model(self, value: object) -> bool:
         """Return whether a tensor in a value shares memory with the model's vectors."""
-        found = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(value)}
-        return not found.isdisjoint({vector.untyped_storage().data_ptr() for vector in self._vectors} - {0})
+        return not memory_of(value).isdisjoint(self._memory)
 
     def _is_own(self, half: Half, hook: str) -> bool:
         key = type(half), hook

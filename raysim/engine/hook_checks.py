@@ -72,11 +72,15 @@ def check_delta(half: Half, hook: str, result: object, like: Delta) -> Delta:
         raise wrong_result(half, hook, result, allowed)
     parts = (result.parameters, result.buffers)
     if not all(
-        isinstance(part, Tensor) and (part.shape, part.dtype) == (expected.shape, expected.dtype)
+        isinstance(part, Tensor) and _kind(part) == _kind(expected)
         for part, expected in zip(parts, (like.parameters, like.buffers), strict=True)
     ):
         raise wrong_result(half, hook, f"Delta{describe(parts)}", allowed)
     return result
+
+
+def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, str]:
+    return tensor.shape, tensor.dtype, tensor.device.type
 
 
 def _check_trained(half: Half, result: object, model: FlatModel, client: object) -> Delta:
@@ -134,26 +138,30 @@ def check_replies(name: str, method: Method) -> None:
             raise ConfigError(f"methods.{name}: its replies have {how!r} for {term}, allowed: {', '.join(reductions)}")
 
 
-def check_shape(half: Half, hook: str, result: object, shape: Sequence[int]) -> Tensor:
-    """Check that a hook returned a tensor of floating-point numbers with this shape, and return it."""
-    if not isinstance(result, Tensor) or result.shape != (*shape,) or not result.is_floating_point():
-        raise wrong_result(half, hook, result, f"a tensor of floating-point numbers {[*shape]}")
+def check_like(half: Half, hook: str, result: object, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Check that a hook returned a tensor with this shape and dtype, and return it."""
+    if not isinstance(result, Tensor) or (result.shape, result.dtype) != ((*shape,), dtype):
+        raise wrong_result(half, hook, result, f"a tensor {_name(dtype)} {[*shape]}")
     return result
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _check_task_loss(half: Half, result: object, model: FlatModel, step: Step) -> Tensor:
     """Check that `task_loss` returned a scalar."""
-    return check_shape(half, "task_loss", result, ())
+    return check_like(half, "task_loss", result, (), model.dtype)
 
 
 def _check_gradient(half: Half, result: object, model: FlatModel, step: Step, gradient: Tensor) -> Tensor:
     """Check that `gradient` returned a vector [P] like the one that it received."""
-    return check_shape(half, "gradient", result, gradient.shape)
+    return check_like(half, "gradient", result, gradient.shape, gradient.dtype)
 
 
 def _check_penalty(half: Half, result: object, model: FlatModel, step: Step) -> Tensor:
     """Check that `penalty` returned a scalar with a gradient, or 0."""
-    penalty = check_shape(half, "penalty", result, ())
+    penalty = check_like(half, "penalty", result, (), model.dtype)
     if not penalty.requires_grad and is_custom(type(half)) and bool(penalty != 0):
         allowed = "0, or a value of step.logits, step.features or the parameters of client.model.module"
         raise wrong_result(half, "penalty", "a value without a gradient, which changes nothing", allowed)
@@ -194,10 +202,10 @@ def _check_batches(
     half: Half, result: object, model: FlatModel, client: object
 ) -> Iterator[tuple[Tensor, Tensor]] | None:
     """Return the batches that `batches` returned, each of which is checked when it is used, or None."""
-    return None if result is None else _checked_batches(half, result)
+    return None if result is None else _checked_batches(half, result, model)
 
 
-def _checked_batches(half: Half, result: object) -> Iterator[tuple[Tensor, Tensor]]:
+def _checked_batches(half: Half, result: object, model: FlatModel) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the batches, each after a check."""
     allowed = "batches of x [n, ...] and y [n], or None"
     if not isinstance(result, Iterable):
@@ -206,7 +214,14 @@ def _checked_batches(half: Half, result: object) -> Iterator[tuple[Tensor, Tenso
         tensors = isinstance(batch, tuple | list) and all(isinstance(part, Tensor) for part in batch)
         if not tensors or len(batch) != 2 or len(batch[0]) != len(batch[1]):
             raise wrong_result(half, "batches", describe(batch), allowed, "yielded")
-        yield batch[0], batch[1]
+        yield check_inputs(half, "batches", batch[0], model), batch[1]
+
+
+def check_inputs(half: Half, hook: str, x: Tensor, model: FlatModel, did: str = "yielded x") -> Tensor:
+    """Check the dtype of a batch's inputs, and return them. With training.precision=bf16, torch would cast others."""
+    if x.is_floating_point() and x.dtype != model.dtype:
+        raise wrong_result(half, hook, x, f"{_name(model.dtype)}, or ids", did)
+    return x
 
 
 def _check_batch(half: Half, result: object, model: FlatModel, step: Step) -> None:
@@ -214,6 +229,7 @@ def _check_batch(half: Half, result: object, model: FlatModel, step: Step) -> No
     if len(step.x) != len(step.y):
         rows = f"x {describe(step.x)} and y {describe(step.y)}"
         raise wrong_result(half, "batch", rows, "as many rows in step.x as in step.y", "left")
+    check_inputs(half, "batch", step.x, model, "left step.x")
 
 
 def check_outputs(model: FlatModel, outputs: object, samples: int) -> Tensor:
@@ -267,20 +283,35 @@ def check_request(half: Half, hook: str, yielded: object) -> Request:
 
 def _check_evaluated(half: Half, result: object, network: FlatModel, server: object) -> Weights | None:
     """Check that `evaluated` returned weights with the model's shapes, or None."""
-    expected = (network.parameters, network.buffers, network.integers)
     if result is None or (
         isinstance(result, Weights)
-        and all(
-            isinstance(part, Tensor) and part.shape == like.shape
-            for part, like in zip((result.parameters, result.buffers, result.integers), expected, strict=True)
-        )
+        and _fits(result, network)
         and result.frozen.keys() <= network.frozen.keys() - names_left_out(network.module)
         and all(value.shape == network.frozen[name].shape for name, value in result.frozen.items())
     ):
         return result
-    allowed = f"Weights{describe(expected)} with frozen parameters of the model by name, or None for the model"
+    allowed = f"Weights{describe(network.vectors)} with frozen parameters of the model by name, or None for the model"
     allowed += "; model.cache has only the features of some" * bool(names_left_out(network.module))
-    raise wrong_result(half, "evaluated", result, allowed)
+    raise wrong_result(half, "evaluated", _describe_weights(result), allowed)
+
+
+def _check_personalized(half: Half, result: object, model: FlatModel, client: object, weights: object) -> Weights:
+    """Check that `personalize` returned weights with the model's shapes and dtypes."""
+    if isinstance(result, Weights) and _fits(result, model):
+        return result
+    raise wrong_result(half, "personalize", _describe_weights(result), f"Weights{describe(model.vectors)}")
+
+
+def _fits(weights: Weights, model: FlatModel) -> bool:
+    """Return whether weights have the shapes and dtypes of a model's."""
+    return all(
+        isinstance(part, Tensor) and (part.shape, part.dtype) == (like.shape, like.dtype)
+        for part, like in zip(weights.vectors, model.vectors, strict=True)
+    )
+
+
+def _describe_weights(result: object) -> str:
+    return f"Weights{describe(result.vectors)}" if isinstance(result, Weights) else describe(result)
 
 
 CHECKS: Mapping[str, Mapping[str, Check]] = {
@@ -293,6 +324,7 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
         "gradient": _check_gradient,
         "train": _check_trained,
         "finish": _check_finished,
+        "personalize": _check_personalized,
         "encode": _check_encoded,
     },
     ServerHalf.side: {
@@ -305,4 +337,4 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
         "end_task": _plans("end_task"),
     },
 }
-"""Side of the half -> hook -> check. Hooks that are not here return nothing, except `personalize`."""
+"""Side of the half -> hook -> check. Hooks that are not here return nothing."""

@@ -61,7 +61,11 @@ class ClientHost:
     def perform(self, order: Order, message: Any, broadcasts: Sequence[Broadcast] = ()) -> Reply:
         """Carry out an order, and return the reply, reduced over the order's clients. Raises RunError."""
         self.receive(broadcasts)
-        work = Work(order, self._move(message), Collection(order.cohort_size, single=len(order.clients) == 1))
+        message = self._move(message)
+        custom = {name for name, method in self._methods.items() if is_custom(method.Client)}
+        parts = order.operation.messages(message)
+        self._calls.received.take_messages({name: part for name, part in parts.items() if name in custom})
+        work = Work(order, message, Collection(order.cohort_size, single=len(order.clients) == 1))
         methods = order.operation.describe(self._methods)
         who = f"round {order.round_info.round}: a client half ({methods}), the model or the data stream"
         # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
@@ -101,7 +105,7 @@ class ClientHost:
         for broadcast in broadcasts:
             self.broadcasts[broadcast.name] = received = replace(broadcast, value=self._move(broadcast.value))
             if any(is_custom(method.Client) for method in self._methods.values()):
-                self._calls.keep(received)
+                self._calls.received.take_broadcast(received)
 
     def snapshot(self) -> dict[int, bytes]:
         """Return the saved state of every client of this host, for a checkpoint. Raises RunError."""

@@ -111,6 +111,7 @@ class HostedClient(Client):
         """
         self.kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
+            self.arrived = self.stream.span(window, window + 1)  # a hook may have changed it in place
             return
         before, self.window = self.stream.stage(max(self.window, 0)), window
         self._see_window()

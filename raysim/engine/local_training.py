@@ -17,12 +17,15 @@ from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_loss, check_outputs
+from raysim.engine.hook_errors import name_backward
 from raysim.engine.optimizer import ScaledOptimizer
 from raysim.engine.other_heads import OtherHeads
 from raysim.federation.targets import refuse_infinite
 from raysim.models.inputs import as_input
 from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
+
+IN_THE_LOSS = ("batch", "task_loss", "penalty")  # the hooks before the backward pass
 
 
 def run_local_loop(
@@ -195,7 +198,11 @@ class LocalLoop:
         check_loss(owner[0] if owner else None, model, loss)
         model.gradient.zero_()
         with self.calls.profile.part("client: backward pass"):
-            loss.backward()
+            try:
+                loss.backward()
+            except RuntimeError as error:
+                name_backward(error, [(half, hook) for hook in IN_THE_LOSS for half in self.halves[hook]])
+                raise
         gradient = model.gradient
         for half in self.halves["gradient"]:
             gradient = call(half, "gradient", step, gradient)

@@ -33,7 +33,9 @@ from raysim.federation.features import cache_features
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
+from raysim.system.custom_code import is_custom
 from raysim.system.errors import RunError, describe_error, locate_errors
+from raysim.system.shared_memory import separate
 from raysim.system.state import Stateful, decode, encode
 
 UNFIT = "the checkpoint's state of the server does not fit this run; delete the newest checkpoint"
@@ -258,7 +260,9 @@ class Simulation(Stateful):
         for half in self.exchange.halves_with("evaluated"):
             with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "evaluated"):
                 weights = self.exchange.calls(half, "evaluated", self.server)
-            return Broadcast(EVALUATED, self.server.round, weights or self.server.broadcast().value)
+            # A copy, as the half may change its own tensors in a later round.
+            value = weights and separate(weights) if is_custom(type(half)) else weights
+            return Broadcast(EVALUATED, self.server.round, value or self.server.broadcast().value)
         return self.server.broadcast()
 
     def _checkpoint(self) -> Checkpoint:

@@ -32,6 +32,12 @@ def two_samples(module: nn.Module, shape: tuple[int, ...], vocabulary: Ids = Non
     return torch.stack([torch.full(shape, number, dtype=torch.int64) for number in (0, vocabulary - 1)])
 
 
+def two_samples_of(module: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    """Return samples as `two_samples`: ids 0 and 1 for a network that looks ids up."""
+    has_ids = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in module.modules())
+    return two_samples(module, shape, 2 if has_ids else None)
+
+
 def expect_ids(model: str, shape: tuple[int, ...], vocabulary: int | None) -> tuple[int, int]:
     """Return the length of a text and the number of ids. Raises ConfigError if samples are not ids."""
     if vocabulary is None or len(shape) != 1:

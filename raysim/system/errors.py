@@ -135,12 +135,20 @@ def describe_error(error: BaseException) -> str:
 
 def _custom_place(error: BaseException) -> str:
     """Return the custom function that raysim called and the innermost line of custom code, in parentheses."""
+    function, place = find_custom_frame(error)
+    return f" ({function}, {place})" if place else ""
+
+
+def find_custom_frame(error: BaseException) -> tuple[str, str]:
+    """Return the custom function that raysim called last, and the innermost line of its code. Empty if none failed."""
     function = place = ""
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         code, file = frame.f_code, Path(frame.f_code.co_filename)
+        if file.is_absolute():
+            file = file.resolve()  # an environment may be a link to another
         if file.is_relative_to(RAYSIM):
             if place:
                 break
         elif not file.name.startswith("<") and not any(map(file.is_relative_to, INSTALLED)):
-            function, place = code.co_qualname, place or f"{file}:{line}"
-    return f" ({function}, {place})" if place else ""
+            function, place = code.co_qualname, place or f"{code.co_filename}:{line}"
+    return function, place

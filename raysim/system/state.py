@@ -7,7 +7,6 @@ import io
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from itertools import zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
@@ -96,12 +95,6 @@ def tensors_in(value: Any) -> list[Tensor]:
     return found
 
 
-def same_tensors(one: Any, other: Any) -> bool:
-    """Return whether two values have equal tensors."""
-    pairs = [*zip_longest(tensors_in(one), tensors_in(other))]
-    return all(a is not None and b is not None and torch.equal(a, b) for a, b in pairs)
-
-
 def _holds_kept(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(part, Stateful) for part in value.values())
 
@@ -111,6 +104,9 @@ def describe_foreign(value: object) -> str | None:
     foreign = _find_foreign(value)
     if foreign is None:
         return None
+    if isinstance(foreign, Tensor):
+        what = "has autograd's graph" if foreign.grad_fn is not None else "requires a gradient"
+        return f"a tensor that {what}, which a checkpoint cannot keep, allowed: detach() of it"
     instead = next((words for kind, words in INSTEAD.items() if isinstance(foreign, kind)), ALLOWED)
     return f"a {type(foreign).__name__}, which a checkpoint cannot keep, allowed: {instead}"
 
@@ -121,8 +117,9 @@ def _find_foreign(value: object) -> object | None:
         return next(filter(_is_found, (_find_foreign(part) for pair in value.items() for part in pair)), None)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return next(filter(_is_found, map(_find_foreign, value)), None)
-    allowed = value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
-    return None if allowed else value
+    if isinstance(value, Tensor):
+        return value if value.requires_grad else None
+    return None if value is None or type(value) in (bool, int, float, str) else value
 
 
 def _is_found(value: object | None) -> bool:
@@ -162,13 +159,16 @@ def _compact(tensor: Tensor) -> Tensor:
 
 def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
     """Return a value with `change` applied to its tensors, at any depth in lists, tuples, mappings and dataclasses."""
-    if isinstance(value, Tensor):
-        return change(value)
+    return map_leaves(lambda leaf: change(leaf) if isinstance(leaf, Tensor) else leaf, value)
+
+
+def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return a value with `change` applied to all that is no list, tuple, mapping or dataclass, at any depth."""
     if isinstance(value, Mapping):
-        return {key: map_tensors(change, part) for key, part in value.items()}
+        return {key: map_leaves(change, part) for key, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{part.name: map_tensors(change, getattr(value, part.name)) for part in fields(value)})
+        return replace(value, **{part.name: map_leaves(change, getattr(value, part.name)) for part in fields(value)})
     if not isinstance(value, list | tuple):
-        return value
-    parts = [map_tensors(change, part) for part in value]
+        return change(value)
+    parts = [map_leaves(change, part) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple takes its parts

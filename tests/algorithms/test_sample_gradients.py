@@ -8,7 +8,10 @@ from torch import nn
 
 from raysim.algorithms.parts import sample_gradients
 from raysim.algorithms.parts.sample_gradients import squared_norms
+from raysim.api import Method
+from raysim.engine.simulation import load_parts
 from raysim.models.flat import FlatModel
+from raysim.system.errors import ConfigError
 
 
 @pytest.fixture
@@ -101,3 +104,50 @@ def test_a_loss_c_times_as_large_has_c_squared_times_the_norms(softmax, cross_en
     scaled = squared_norms(model, lambda logits, labels: 4 * cross_entropy(logits, labels), x, y)
     assert torch.equal(scaled, 16 * once)
     assert (once > 0).all()
+
+
+class Reads(nn.Sequential):
+    """A network that reads its input as a number, as transformers' attention masks do: torch.vmap refuses it."""
+
+    def forward(self, x):
+        return super().forward(x) if bool((x.abs().sum() >= 0).item()) else x
+
+
+def reads(shape, classes):
+    return Reads(nn.Flatten(), nn.Linear(shape[0], classes))
+
+
+HERE = "test_sample_gradients:"
+MODEL = {"name": f"{HERE}reads"}
+
+
+class OfSamples(Method):
+    needs = frozenset({"sample_gradients"})
+
+
+@pytest.mark.parametrize(
+    ("methods", "way_out"),
+    [
+        ({"ewc": {}}, "set methods.ewc.fisher=batch"),
+        ({"ewc": {"fisher": "expected"}}, "set methods.ewc.fisher=batch"),
+        ({"fedcurv": {}}, "set methods.fedcurv.fisher=batch"),
+        ({"re_fed": {}}, "set methods.re_fed.importance=loss"),
+        ({f"{HERE}OfSamples": {}}, "allowed: models that torch.func.vmap can run"),
+    ],
+)
+def test_a_model_that_vmap_refuses_is_refused_at_the_start(tiny, methods, way_out):
+    (name,) = (name.rpartition(":")[2] for name in methods)
+    with pytest.raises(ConfigError, match=r"vmap: It looks like you're .*calling .item") as caught:
+        load_parts(tiny(model=MODEL, methods=methods))
+    words = (
+        f"methods.{name}: needs the gradients of single samples, which model.name={HERE}reads refuses (RuntimeError: "
+    )
+    assert str(caught.value).startswith(words)
+    assert str(caught.value).endswith(f"; {way_out}")
+
+
+@pytest.mark.parametrize(
+    "methods", [{"ewc": {"fisher": "batch"}}, {"fedcurv": {"fisher": "batch"}}, {"re_fed": {"importance": "loss"}}]
+)
+def test_the_way_out_runs(tiny, simulate, methods):
+    simulate(tiny(model=MODEL, methods=methods, training__rounds_per_task=1, memory__capacity=4))

@@ -87,7 +87,7 @@ def test_a_replaced_model_is_a_new_version(simulation):
     assert torch.equal(server.broadcast().value.parameters, before + 1)
     with pytest.raises(RunError, match="not finite, allowed: finite weights"):
         server.replace_model(Weights(server.parameters * torch.inf, server.buffers, server.integers))
-    with pytest.raises(RunError, match=r"network model: found weights with the shapes \[\[2\], \[0\], \[0\]\]"):
+    with pytest.raises(RunError, match=r"network model: found weights of float32 \[2\], float32 \[0\], int64 \[0\]"):
         server.replace_model(Weights(torch.ones(2), torch.zeros(0), torch.zeros(0, dtype=torch.int64)))
 
 

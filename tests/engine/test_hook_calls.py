@@ -329,8 +329,11 @@ class KeepsGradient(Method):
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (ChangesReceived, "a hook of ChangesReceived has changed client.received in place, which all clients of a"),
-        (ChangesBroadcast, "a hook of ChangesBroadcast has changed the broadcast ChangesBroadcast in place, which all"),
+        (
+            ChangesReceived,
+            r"ChangesReceived.Client.finish \(.*\) changed client.received in place, which all clients of",
+        ),
+        (ChangesBroadcast, r"ChangesBroadcast.Client.start \(.*\) changed the broadcast ChangesBroadcast in place, "),
         (KeepsParameters, r"KeepsParameters.Client.finish \(.*\) kept the attribute old, which shares the model's "),
         (KeepsGradient, r"KeepsGradient.Client.gradient \(.*\) kept the attribute all, which shares the model's mem"),
     ],

@@ -7,6 +7,9 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from raysim.models.flat import FlatModel
+from raysim.models.inputs import two_samples_of
+from raysim.system.errors import describe_error
+from raysim.system.seeding import torch_restored
 
 CHUNK = {"cpu": 2**22, "cuda": 2**26}
 """Gradient elements held at once: fits a core's cache and a shared GPU. Constant, because rounding may depend on it."""
@@ -41,6 +44,19 @@ def sum_of_squares(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor], x
         parts = each(*some).values()
         total += torch.cat([part.detach().square().sum(0).reshape(-1) for part in parts])
     return total
+
+
+def refused_by(model: FlatModel) -> str | None:
+    """Return why torch cannot vectorize the gradients of two samples, or None. The model is unchanged."""
+    x, mode = two_samples_of(model.module, model.shape).to(model.device), model.module.training
+    try:
+        with torch_restored():
+            squared_norms(model, lambda logits, y: logits.logsumexp(-1).sum(), x, torch.zeros(len(x)))
+    except Exception as error:  # torch has no single kind for what a transform cannot run
+        return describe_error(error)
+    finally:
+        model.module.train(mode)
+    return None
 
 
 def _gradient_of_one(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., dict[str, Tensor]]:

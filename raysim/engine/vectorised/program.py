@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raysim.api.method import ClientHalf, overrides
 from raysim.api.step import Step
-from raysim.engine.hook_checks import check_outputs, check_shape, place_of_hook
+from raysim.engine.hook_checks import check_like, check_outputs, place_of_hook
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.vectorised.layers import Layers, inner
 from raysim.engine.vectorised.one_client import Hidden, OneClient, Tensors, with_tensors
@@ -119,7 +119,7 @@ class Program:
             result = getattr(mine, hook)(*arguments)
             if any(vars(mine).get(key) is not value for key, value in before.items()) or len(vars(mine)) > len(before):
                 raise RunError("it changes the half's attributes")
-        return check_shape(half, hook, result, shape)
+        return check_like(half, hook, result, shape, self.like.model.dtype)
 
 
 class Programs:

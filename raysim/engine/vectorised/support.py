@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from raysim.api.method import ClientHalf, Method, overrides
 from raysim.config import Config, load
@@ -11,7 +11,7 @@ from raysim.engine.hook_checks import IN_STEPS
 from raysim.engine.vectorised.layers import Layers
 from raysim.engine.vectorised.program import FEWEST
 from raysim.models.flat import FlatModel
-from raysim.models.inputs import two_samples
+from raysim.models.inputs import two_samples_of
 from raysim.models.task_heads import is_task_aware
 from raysim.system.errors import ConfigError, describe_error
 
@@ -87,8 +87,7 @@ def _unfit(model: FlatModel, batch: int) -> str | None:
     """Return why a model cannot compute for several clients at once, or None."""
     if is_task_aware(model.module):
         return "depends on the task, which differs between clients"
-    has_ids = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in model.module.modules())
-    x = two_samples(model.module, model.shape, 2 if has_ids else None)
+    x = two_samples_of(model.module, model.shape)
     modes = [(layer, layer.training) for layer in model.module.modules()]
     try:
         model.module.train()

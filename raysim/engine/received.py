@@ -1,0 +1,49 @@
+"""What client halves have received from the server and must leave as it is.
+
+All clients of a process share it. Which clients share a process must not change a run's bits.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from raysim.api.messages import Broadcast
+from raysim.api.method import Half
+from raysim.system.shared_memory import Snapshot, memory_of, separate
+
+
+class Received:
+    """A host's broadcasts and its current messages, each with a copy of what it was on arrival."""
+
+    def __init__(self) -> None:
+        self._broadcasts: dict[str, Snapshot] = {}
+        self._messages: dict[str, Snapshot] = {}
+
+    def take_broadcast(self, sent: Broadcast) -> None:
+        """Watch a broadcast until a newer version of it arrives."""
+        self._broadcasts[sent.name] = Snapshot(sent.value)
+
+    def take_messages(self, messages: Mapping[str, Any]) -> None:
+        """Watch an order's messages, by method, in place of the last order's."""
+        self._messages = {method: Snapshot(message) for method, message in messages.items()}
+
+    def change(self) -> str | None:
+        """Return a description of what has changed, or None."""
+        for name, watched in self._broadcasts.items():
+            if (path := watched.change()) is not None:
+                return "client.received" if (name, path) == ("model", ".parameters") else f"the broadcast {name}{path}"
+        changes = ((method, watched.change()) for method, watched in self._messages.items())
+        return next((f"the message{path} to {method}" for method, path in changes if path is not None), None)
+
+    def release(self, halves: Iterable[Half]) -> None:
+        """Give the halves copies of what they have kept of it.
+
+        A half may change its own attribute in a later round. Other clients of this process, and in a local run the
+        server half, must not see that.
+        """
+        shared: set[int] = set()
+        for watched in (*self._broadcasts.values(), *self._messages.values()):
+            shared |= watched.memory
+        for half in halves:
+            for name, value in vars(half).items():
+                if name not in half.transient and not shared.isdisjoint(memory_of(value)):
+                    setattr(half, name, separate(value))
