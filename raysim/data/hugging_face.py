@@ -34,7 +34,8 @@ def hugging_face(
 ) -> Dataset:
     """Images of a Hugging Face dataset, resized to `size` x `size` (the extra hugging_face).
 
-    Labels that are texts are numbered in the order of image_folder's classes. Others keep their numbers.
+    Labels that are texts are numbered in the order of image_folder's classes, and so are names of classes that
+    load_dataset has sorted as texts. Other labels keep their numbers.
 
     Raises:
         MissingData: the dataset cannot be read.
@@ -62,6 +63,9 @@ def hugging_face(
     if len({labels.dtype.kind == "U" for labels in y.values()}) > 1:
         raise ConfigError("dataset.label: found texts in one split and numbers in the other, allowed: one of the two")
     names: tuple[str, ...] | None = tuple(getattr(rows["train"].features[label], "names", ())) or None
+    if names and sorted(names) == [*names]:  # load_dataset sorts folders' names as texts, also numbers
+        given, names = names, tuple(in_class_order(names))
+        y = {key: _renumber(labels, given, names) for key, labels in y.items()}
     if y["train"].dtype.kind == "U":
         names = tuple(in_class_order(y["train"].tolist()))
         if unknown := sorted({*y["test"].tolist()} - {*names}):
@@ -77,6 +81,12 @@ def hugging_face(
     splits = Split(pixels.train, y["train"], ids), Split(pixels.test, y["test"])
     notes = (*_describe_splits(known, train, testing), *([describe_classes(names)] if names else []), *pixels.notes)
     return Dataset(*splits, classes, names, notes=notes, doubts=pixels.doubts)
+
+
+def _renumber(labels: Array, given: Sequence[str], names: Sequence[str]) -> Array:
+    """Return labels as places in `names`, where they are places in `given`. Negative ones are no labels and stay."""
+    places = np.array([names.index(name) for name in given])
+    return np.where(labels < 0, labels, places[labels.clip(0, len(given) - 1)])
 
 
 def _describe_splits(known: Sequence[str], train: str, test: str) -> Iterator[str]:

@@ -131,6 +131,22 @@ def test_images_are_upright_and_opaque(tmp_path, monkeypatch):
     assert "turned 2 images upright, as their EXIF data says" in found.notes
 
 
+def test_names_that_are_sorted_as_texts_are_in_the_order_of_their_values(tmp_path, monkeypatch):
+    """load_dataset numbers the folders 1, 10, 2 in this order. Of names in another order, the numbers are meant."""
+    splits = {part: rows([0, 1, 2]) for part in ("train", "test")}
+    replace_package(monkeypatch, splits)
+
+    def read(*names):
+        for split in splits.values():
+            split.features["kind"] = SimpleNamespace(names=names)
+        found = hugging_face(tmp_path, False, path="pets", image="picture", label="kind", size=4)
+        return found.names, found.train.y.tolist()
+
+    assert read("1", "10", "2") == (("1", "2", "10"), [0, 2, 1])
+    assert read("2", "1", "10") == (("2", "1", "10"), [0, 1, 2])
+    assert read("a", "b", "c") == (("a", "b", "c"), [0, 1, 2])
+
+
 @pytest.mark.parametrize(("content", "words"), [
     ({"bytes": b"GIF89a", "path": "x/a.gif"}, r"row 1 of test \(x/a.gif\) cannot be read as an image \("),
     ({"bytes": None, "path": None}, r"found nothing in row 1 of test, column 'picture', allowed: an image"),
