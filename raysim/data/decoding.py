@@ -64,8 +64,8 @@ def decode_pictures(
     divided by 2**(bits - 8): `bits` is the smallest of 8, 10, 12, 14 and 16 that holds the largest training value.
 
     Raises:
-        ConfigError: an image cannot be read, or the images do not fit into memory. Also a color image of 16 bits whose
-            dataset has fewer bits: Pillow keeps the upper 8 of 16 only.
+        ConfigError: an image cannot be read, or the images do not fit into memory. Also a color image of 16 bits in a
+            dataset of fewer bits: Pillow keeps the upper 8 of 16 only.
     """
     count = len(train) + len(test)
     require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")

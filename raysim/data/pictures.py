@@ -132,7 +132,7 @@ def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None
             array is then None for a gray image of 16 bits. Larger values become white.
 
     Raises:
-        ConfigError: it cannot be read as an image, or has pixels of 32 bits, whose largest value is unknown.
+        ConfigError: it cannot be read as an image, or has pixels of 32 bits: their largest value is unknown.
     """
     with _opened(picture) as image:
         orientation = _orientation(image)
