@@ -64,7 +64,7 @@ COLORS = {"white": WHITE, "black": (0, 0, 0)}
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ImageSizes:
     """An image's width and height in pixels: as its pixels are stored, and upright, as EXIF's orientation says."""
 
     stored: tuple[int, int]
@@ -72,7 +72,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Picture:
+class EncodedImage:
     """An encoded image: its name for errors, and its file or its bytes."""
 
     name: str
@@ -91,7 +91,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Found:
+class Findings:
     """What decoding an image met."""
 
     turned: bool
@@ -107,22 +107,22 @@ class Found:
     """Whether it is a color image of 16 bits. Pillow reads the upper 8 of them."""
 
 
-def read_sizes(path: Path) -> Sizes:
+def read_sizes(path: Path) -> ImageSizes:
     """Return an image file's sizes. Its pixels are not decoded, except of a PNG with metadata after its pixels.
 
     Raises:
         ConfigError: the file cannot be read as an image.
     """
-    with warnings.catch_warnings(action="ignore"), _opened(Picture(str(path), path)) as image:
+    with warnings.catch_warnings(action="ignore"), _opened(EncodedImage(str(path), path)) as image:
         if image.format != "PNG" or any(key in image.info for key in METADATA) or _has_late_metadata(path):
             orientation = _orientation(image)
         else:
             orientation = 1  # asking Pillow would decode the pixels
         stored = _stored_size(image)
-        return Sizes(stored, stored[::-1] if orientation in ON_ITS_SIDE else stored)
+        return ImageSizes(stored, stored[::-1] if orientation in ON_ITS_SIDE else stored)
 
 
-def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None, Found]:
+def decode(picture: EncodedImage, look: Look, bits: int | None) -> tuple[Array | None, Findings]:
     """Return an image as uint8 [1 or 3, size, size], resized by Pillow's bilinear filter, and what it met.
 
     Args:
@@ -146,7 +146,7 @@ def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None
         if depth == 16:
             largest = int(np.asarray(image).max()) if is_gray else _largest_color(image)
         if is_gray and bits is None:
-            return None, Found(False, False, has_frames, False, largest, False)
+            return None, Findings(False, False, has_frames, False, largest, False)
         opaque, is_blended = _blend(_to_8_bits(image, depth, bits or 16), look)
         turn = (BACK if picture.as_stored else TURNS).get(orientation)
         is_turned = _orientation(image) != orientation  # Pillow turns a TIFF when it loads it
@@ -155,12 +155,12 @@ def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None
         pixels = np.asarray(opaque.resize((look.size, look.size), Image.Resampling.BILINEAR))
         is_single = bool((pixels == pixels[0, 0]).all()) and _is_single(opaque)
         is_upright = orientation in TURNS and not picture.as_stored
-    found = Found(is_upright, is_blended, has_frames, is_single, largest, depth == 16 and not is_gray)
+    found = Findings(is_upright, is_blended, has_frames, is_single, largest, depth == 16 and not is_gray)
     return pixels[None] if look.grey else pixels.transpose(2, 0, 1), found
 
 
 @contextmanager
-def _opened(picture: Picture) -> Iterator[Image.Image]:
+def _opened(picture: EncodedImage) -> Iterator[Image.Image]:
     """Open an image. What Pillow raises for damaged ones becomes a ConfigError."""
     try:
         # a stream: from a path, Pillow maps a TIFF into memory and scrambles one that EXIF turns
@@ -200,7 +200,7 @@ def _has_late_metadata(path: Path) -> bool:
     return False
 
 
-def _bits_of(image: Image.Image, picture: Picture) -> int:
+def _bits_of(image: Image.Image, picture: EncodedImage) -> int:
     """Return how many bits a value of the file has; Pillow's mode does not say it of color images."""
     if image.mode.startswith("I;16"):
         return 16
@@ -214,7 +214,7 @@ def _bits_of(image: Image.Image, picture: Picture) -> int:
     return 16 if image.mode == "I" else 8
 
 
-def _stream(picture: Picture) -> BinaryIO:
+def _stream(picture: EncodedImage) -> BinaryIO:
     return io.BytesIO(picture.source) if isinstance(picture.source, bytes) else picture.source.open("rb")
 
 

@@ -21,7 +21,7 @@ from raysim.data.detection.carla import carla
 from raysim.data.detection.coco import coco
 from raysim.data.detection.yolo import yolo
 from raysim.data.image_lists import image_list
-from raysim.data.pictures import Look, Picture, decode, read_sizes
+from raysim.data.pictures import EncodedImage, Look, decode, read_sizes
 from raysim.system.errors import ConfigError
 
 CONFIG = {
@@ -60,7 +60,7 @@ def save(path: Path, pixels: Any, orientation: int = 1, **options: Any) -> Path:
 
 def grays(path: Path, size: int, bits: int | None = None, as_stored: bool = False) -> list[list[int]]:
     """The gray pixels of a square image at its own size."""
-    pixels, _ = decode(Picture("it", path, as_stored), Look(size, True, (255, 255, 255)), bits)
+    pixels, _ = decode(EncodedImage("it", path, as_stored), Look(size, True, (255, 255, 255)), bits)
     assert pixels is not None
     return pixels[0].tolist()
 
@@ -371,4 +371,4 @@ def test_damaged_images_are_refused_with_their_name(tmp_path: Path) -> None:
             content[draw.randrange(len(content))] = draw.randrange(256)
         damaged = bytes(content[: draw.randint(1, len(content))] if draw.random() < 0.3 else content)
         with contextlib.suppress(ConfigError), warnings.catch_warnings(action="ignore"):  # as decode_pictures does
-            decode(Picture("it", damaged), Look(3, False, (0, 0, 0)), 16)
+            decode(EncodedImage("it", damaged), Look(3, False, (0, 0, 0)), 16)
