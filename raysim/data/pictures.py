@@ -7,12 +7,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Le, doc
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from raysim.config.block import Allowed
 from raysim.data.dataset import Array
@@ -50,6 +51,14 @@ ON_ITS_SIDE = (5, 6, 7, 8)  # the orientations that swap width and height
 METADATA = ("exif", "XML:com.adobe.xmp", "Raw profile type exif")  # where a PNG's orientation may be
 LATE_METADATA = (b"eXIf", b"iTXt", b"tEXt", b"zTXt")  # the same, as chunks after the pixels
 
+
+class TiffTags(IntEnum):
+    """The tags of TIFF 6.0 that are read."""
+
+    WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, PLANAR = 256, 257, 258, 259, 262, 284
+
+
+HEAD = 32  # bytes, which hold the bits of a PNG
 DEPTHS = (8, 10, 12, 14, 16)
 """The numbers of bits that cameras and microscopes have."""
 
@@ -113,7 +122,7 @@ def read_sizes(path: Path) -> ImageSizes:
     Raises:
         ConfigError: the file cannot be read as an image.
     """
-    with warnings.catch_warnings(action="ignore"), _opened(EncodedImage(str(path), path)) as image:
+    with warnings.catch_warnings(action="ignore"), _opened(EncodedImage(str(path), path)) as (image, _):
         if image.format != "PNG" or any(key in image.info for key in METADATA) or _has_late_metadata(path):
             orientation = _orientation(image)
         else:
@@ -134,9 +143,10 @@ def decode(picture: EncodedImage, look: Look, bits: int | None) -> tuple[Array |
     Raises:
         ConfigError: it cannot be read as an image, or has pixels of 32 bits: their largest value is unknown.
     """
-    with _opened(picture) as image:
+    with _opened(picture) as (image, head):
+        depth = _bits_of(image, head)
+        _refuse_misread(image, depth)
         orientation = _orientation(image)
-        depth = _bits_of(image, picture)
         has_frames = image.format in ("GIF", "TIFF", "WEBP", "PNG") and bool(getattr(image, "is_animated", False))
         image.load()
         is_gray = image.mode.startswith("I")  # Pillow's modes of 16 bits are all gray
@@ -160,14 +170,20 @@ def decode(picture: EncodedImage, look: Look, bits: int | None) -> tuple[Array |
 
 
 @contextmanager
-def _opened(picture: EncodedImage) -> Iterator[Image.Image]:
-    """Open an image. What Pillow raises for damaged ones becomes a ConfigError."""
+def _opened(picture: EncodedImage) -> Iterator[tuple[Image.Image, bytes]]:
+    """Open an image. Yield it and its first bytes. What Pillow raises for damaged ones becomes a ConfigError."""
+    source = picture.source
     try:
         # a stream: from a path, Pillow maps a TIFF into memory and scrambles one that EXIF turns
-        with _stream(picture) as stream, Image.open(stream, formats=FORMATS) as image:
-            yield image
+        with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
+            head = stream.read(HEAD)
+            stream.seek(0)
+            with Image.open(stream, formats=FORMATS) as image:
+                yield image, head
     except DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            reason = "cannot identify its format"  # Pillow names the stream
         problem = f"{picture.name} cannot be read as an image ({reason})"
         raise ConfigError(f"dataset.path: {problem}; replace or remove it") from error
 
@@ -183,7 +199,7 @@ def _orientation(image: Image.Image) -> int:
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
     tags: Any = getattr(image, "tag_v2", {})  # Pillow states a TIFF's upright size
-    return tags.get(256, image.width), tags.get(257, image.height)
+    return tags.get(TiffTags.WIDTH, image.width), tags.get(TiffTags.HEIGHT, image.height)
 
 
 def _has_late_metadata(path: Path) -> bool:
@@ -200,22 +216,30 @@ def _has_late_metadata(path: Path) -> bool:
     return False
 
 
-def _bits_of(image: Image.Image, picture: EncodedImage) -> int:
-    """Return how many bits a value of the file has; Pillow's mode does not say it of color images."""
+def _bits_of(image: Image.Image, head: bytes) -> int:
+    """Return how many bits a value of the file has, before it is loaded. Pillow's mode does not say it of colors."""
     if image.mode.startswith("I;16"):
         return 16
     if image.format == "PNG":
-        with _stream(picture) as stream:
-            return stream.read(25)[24]
+        return head[24]
     if image.format == "TIFF":
         tags: Any = getattr(image, "tag_v2", {})
-        found = tags.get(258, (1,))
+        found = tags.get(TiffTags.BITS, (1,))
         return max(found) if isinstance(found, tuple) else int(found)
-    return 16 if image.mode == "I" else 8
+    if image.format == "PPM":
+        tiles: Any = getattr(image, "tile", ())
+        arguments = tiles[0][3]  # with the largest value, unless it is the usual one
+        return 16 if image.mode == "I" or (isinstance(arguments, tuple) and arguments[-1] > 255) else 8
+    return 8
 
 
-def _stream(picture: EncodedImage) -> BinaryIO:
-    return io.BytesIO(picture.source) if isinstance(picture.source, bytes) else picture.source.open("rb")
+def _refuse_misread(image: Image.Image, depth: int) -> None:
+    """Refuse TIFFs of 16 bits that Pillow reads wrongly, without an error. Raises ValueError."""
+    tags: Any = getattr(image, "tag_v2", {})
+    if depth == 16 and tags.get(TiffTags.PHOTOMETRIC) == 0:
+        raise ValueError("found 16 bits with white as 0, allowed: black as 0")
+    if depth == 16 and tags.get(TiffTags.PLANAR) == 2 and tags.get(TiffTags.COMPRESSION) == 1:
+        raise ValueError("found colors of 16 bits in separate planes, allowed: a pixel's colors together")
 
 
 def _largest_color(image: Image.Image) -> int:
