@@ -65,8 +65,8 @@ DEPTHS = (8, 10, 12, 14, 16)
 Byte = Annotated[int, Ge(0), Le(255)]
 Background = Annotated[
     Literal["white", "black"] | tuple[Byte, Byte, Byte],
-    Allowed("white, black or a list of three whole numbers from 0 to 255 (red, green, blue)"),
-    doc("the color behind transparent pixels: white, black or [red, green, blue]"),
+    Allowed("white, black or three whole numbers from 0 to 255, such as [0, 128, 255]"),
+    doc("the color behind transparent pixels: a name, or red, green and blue"),
 ]
 WHITE = (255, 255, 255)
 COLORS = {"white": WHITE, "black": (0, 0, 0)}

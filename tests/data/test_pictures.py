@@ -396,7 +396,7 @@ def test_only_the_first_frame_is_used_with_a_note(tmp_path: Path) -> None:
 def test_other_backgrounds_are_refused(value: object) -> None:
     with pytest.raises(ConfigError) as refused:
         load({**CONFIG, "dataset": {"name": "image_folder", "path": ".", "background": value}})
-    words = "allowed: white, black or a list of three whole numbers from 0 to 255 (red, green, blue)"
+    words = "allowed: white, black or three whole numbers from 0 to 255, such as [0, 128, 255]"
     assert str(refused.value).startswith("dataset.background")
     assert words in str(refused.value)
     for allowed in ("black", [0, 128, 255]):
