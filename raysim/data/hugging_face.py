@@ -12,7 +12,7 @@ from raysim.config.error_text import nearest, shorten, show
 from raysim.data.class_order import describe_classes, in_class_order
 from raysim.data.dataset import Array, Dataset, MissingData, Split
 from raysim.data.decoding import decode_pictures
-from raysim.data.pictures import WHITE, Background, Picture
+from raysim.data.pictures import WHITE, Background, EncodedImage
 from raysim.data.split_names import TEST, VALIDATION, choose_test
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
@@ -121,7 +121,7 @@ def _labels(values: Iterable[Any], name: str) -> Array:
     return labels if labels.dtype.kind == "U" else labels.astype(np.int64)
 
 
-class _Encoded(Sequence[Picture]):
+class _Encoded(Sequence[EncodedImage]):
     """The images of a split, still encoded. One is read at a time: photos may be much larger than the arrays."""
 
     def __init__(self, rows: Any, name: str, split: str, datasets: Any) -> None:
@@ -135,12 +135,12 @@ class _Encoded(Sequence[Picture]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, row: int) -> Picture: ...
+    def __getitem__(self, row: int) -> EncodedImage: ...
 
     @overload
-    def __getitem__(self, row: slice) -> Sequence[Picture]: ...
+    def __getitem__(self, row: slice) -> Sequence[EncodedImage]: ...
 
-    def __getitem__(self, row: int | slice) -> Picture | Sequence[Picture]:
+    def __getitem__(self, row: int | slice) -> EncodedImage | Sequence[EncodedImage]:
         if isinstance(row, slice):
             return [self[one] for one in range(*row.indices(len(self)))]
         found = self._rows[row][self._name] or {}
@@ -148,4 +148,4 @@ class _Encoded(Sequence[Picture]):
         source = found.get("bytes") or (Path(path) if path else None)
         if source is None:
             raise ConfigError(f"dataset.image: found nothing in {where}, column {show(self._name)}, allowed: an image")
-        return Picture(f"{where} ({path})" if path else where, source)
+        return EncodedImage(f"{where} ({path})" if path else where, source)
