@@ -13,6 +13,7 @@ from raysim.api.messages import Broadcast, Delta, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
+from raysim.engine.growing_state import GrowingState
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import (
     check_request,
@@ -107,7 +108,7 @@ def expected_bytes(server: HostedServer, methods: Mapping[str, Method]) -> int:
 class Exchange(Stateful):
     """Sends messages between the methods' server halves and the clients, under both kinds of schedule."""
 
-    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate", "_sent"})
+    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate", "_sent", "_growing", "_warnings"})
 
     def __init__(self, config: Config, server: HostedServer, runner: Runner) -> None:
         self.config = config
@@ -121,6 +122,8 @@ class Exchange(Stateful):
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
+        self._growing = GrowingState()
+        self._warnings: dict[str, str] = {}  # "METHOD.ATTRIBUTE" -> a warning; empty if it was taken
         self._has_custom_code = any(is_custom(m.Client) or is_custom(m.Server) for m in methods.values())
         self._sent: dict[str, tuple[int, Snapshot]] = {}  # broadcast -> its version and a copy, if there is custom code
 
@@ -222,7 +225,25 @@ class Exchange(Stateful):
             reply = ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
         self.calls.profile.add(reply.profile)
         reply.profile = {}
+        self._warnings = reply.warnings | self._warnings
         return reply
+
+    def watch_state(self, begins: bool) -> None:
+        """Note a warning if a custom half's state grows; `begins` as in `GrowingState.grown`.
+
+        It may hold two models for each client, as clients take part for the first time in many rounds.
+        """
+        bound = 2 * (self.config.clients.count + 1) * self.server.network.weights().nbytes
+        for half in self.halves.values():
+            if is_custom(type(half)):
+                found = self._growing.grown(half, "the server", begins, bound)
+                self._warnings = {f"{half.name}.{name}": text for name, text in found} | self._warnings
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings since the last call, each once."""
+        taken = [text for text in self._warnings.values() if text]
+        self._warnings = dict.fromkeys(self._warnings, "")
+        return taken
 
     def update_model(self, reply: Reply, delta: Delta) -> None:
         """Pass the mean delta, scaled by the schedule, through the `update` hooks. Add the result to the model."""

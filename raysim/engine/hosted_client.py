@@ -38,7 +38,18 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "model", "classes", "local_epochs", "deterministic", "arrived", "finished"}
-        | {"share", "steps", "records", "kept_out", "received", "calls", "random_name", "_random", "_made"}
+        | {
+            "share",
+            "steps",
+            "records",
+            "begins_stage",
+            "kept_out",
+            "received",
+            "calls",
+            "random_name",
+            "_random",
+            "_made",
+        }
     )
 
     def __init__(
@@ -59,6 +70,7 @@ class HostedClient(Client):
         self.records: dict[str, Tensor | float] = {}  # name -> the value passed to `record` in this phase
         self.networks: dict[str, tuple[Tensor, ...]] = {}  # the vectors of the client's auxiliary networks
         self.exchanges: dict[str, int] = {}  # method -> the number of exchanges since the last phase
+        self.begins_stage = False  # whether the current phase is its stage's first
         self.begun = -1  # the stage of the last phase's window; -1 before the first phase
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
@@ -82,7 +94,8 @@ class HostedClient(Client):
             self._random.select("model")
         self._receive()
         stage = self.stream.stage(info.window)
-        if stage != self.begun:
+        self.begins_stage = stage != self.begun
+        if self.begins_stage:
             self.finished = self.stream.span(max(self.begun, 0), stage)
             self.begun = stage
             for half in self.halves.values():
