@@ -38,7 +38,7 @@ class GrowingState:
 
         Args:
             half: the half, after a local training or a round.
-            owner: whose it is, such as "client 3".
+            owner: the client or server, such as "client 3".
             begins: whether a stage began, in which state by task may grow.
             bound: the bytes that a state may grow to.
         """
@@ -58,6 +58,6 @@ class GrowingState:
 
     def _describe(self, half: Half, owner: str, name: str, streak: Streak) -> str:
         when = "local trainings" if half.side == "client" else "rounds"
-        whose = f"methods.{half.name}: its {half.side} half's attribute {name}"
+        attribute = f"methods.{half.name}: its {half.side} half's attribute {name}"
         words = f"grew in each of the last {streak.length} {when} of {owner}, from {streak.first:,} to {streak.last:,}"
-        return f"{whose} {words} bytes; memory and checkpoints grow with it"
+        return f"{attribute} {words} bytes; memory and checkpoints grow with it"

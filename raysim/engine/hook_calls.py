@@ -30,10 +30,13 @@ COPY = "a hook that leaves the module as it is; {}.network_at() returns a separa
 
 
 class HookCalls:
-    """Calls hooks, and checks what they return. Checks the module and the half's state after user-defined hooks.
+    """Calls hooks, and checks what they return. Checks their side effects after user-defined hooks.
 
-    Both are checked on calls 1, 2, 4, 8, ... of a hook, because that takes as long as a step of a small model. The
-    module is also checked after every phase and exchange, and after every call of a hook outside the local loop.
+    These are changes of the module, of what was received from the server, of the server's model, and the half's state.
+
+    All are checked on calls 1, 2, 4, 8, ... of a hook, because that takes as long as a step of a small model. They are
+    also checked after every phase and exchange. The module and what was received are checked after every call of a hook
+    outside the local loop, too.
 
     Args:
         model: the model. Hooks can change its module.

