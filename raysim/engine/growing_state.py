@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from raysim.api.method import Half
 from raysim.system.shared_memory import nbytes_of
 
-STREAK = 8  # successive local trainings or rounds in which an attribute grew
+STREAK = 6  # successive local trainings or rounds in which an attribute grew
 LEAST = 2**16  # bytes; less does no harm
 
 

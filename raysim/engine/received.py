@@ -44,8 +44,8 @@ class Received:
         for name, watched in self._broadcasts.items():
             if (path := watched.change()) is not None:
                 return "client.received" if (name, path) == ("model", ".parameters") else f"the broadcast {name}{path}"
-        changes = ((method, watched.change()) for method, watched in self._messages.items())
-        return next((f"the message{path} to {method}" for method, path in changes if path is not None), None)
+        changes = (watched.change() for watched in self._messages.values())
+        return next((f"the message{path}" for path in changes if path is not None), None)
 
     def release(self, halves: Iterable[Half]) -> None:
         """Give the halves copies of what they have kept of it.

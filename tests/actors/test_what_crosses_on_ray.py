@@ -24,5 +24,5 @@ def test_what_halves_keep_and_change_later_is_the_same_on_ray(
 
 def test_a_changed_message_is_named_on_ray(small: dict[str, Any], tmp_path: Path) -> None:
     keys = {"methods": {"crossing:Changes": {}}, "resources.clients_per_actor": 2}
-    with pytest.raises(RunError, match=r"Changes.Client.start \(.*\) changed the message\['list'\]\[1\] to C"):
+    with pytest.raises(RunError, match=r"Changes.Client.start \(.*\) changed the message\['list'\]\[1\] in p"):
         raysim.run(small, keys, out=tmp_path / "run")

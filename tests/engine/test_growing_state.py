@@ -104,7 +104,7 @@ class Kept:
         ([LEAST * k for k in range(1, 30)], (), 0, STREAK),  # grows from the second time on
         ([LEAST * k for k in range(1, 30)], (), 12 * LEAST, 12),  # the 13th is the first above the bound
         ([LEAST + k for k in range(30)], (), 0, None),  # has not doubled
-        ([min(k, 7) * LEAST for k in range(1, 30)], (), 0, None),  # fills
+        ([min(k, STREAK) * LEAST for k in range(1, 30)], (), 0, None),  # fills
         ([(k // 5 + 1) * LEAST for k in range(30)], (), 0, None),  # grows every fifth time
         ([k * LEAST for k in range(1, 30)], range(30), 0, None),  # a stage begins each time
         ([(1 + k % 5) * LEAST for k in range(30)], (), 0, None),  # grows, and is emptied

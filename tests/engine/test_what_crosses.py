@@ -39,7 +39,7 @@ def test_a_changed_message_is_named_with_hook_key_client_and_round(tiny, simulat
         simulate(tiny(**ONE_ROUND, methods={"crossing:Changes": {"what": what}}))
     text = str(caught.value)
     assert text.startswith(f"methods.Changes: {hook} ({crossing.__file__}:")
-    assert f" changed the message{path} to Changes in place, which all clients of a process share, allowed: " in text
+    assert f" changed the message{path} in place, which all clients of a process share, allowed: " in text
     assert text.endswith("a changed copy, as from clone(); client 0, round 1")
 
 
