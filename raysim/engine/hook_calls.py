@@ -19,7 +19,7 @@ from raysim.engine.hook_errors import name_hook
 from raysim.engine.kept_model import KeptModel
 from raysim.engine.profile import Profile
 from raysim.engine.received import Received
-from raysim.models.flat import FlatModel
+from raysim.models.flat import FlatModel, frozen_sums
 from raysim.system.custom_code import is_custom
 from raysim.system.device import compute_on
 from raysim.system.errors import WrongResult
@@ -60,6 +60,7 @@ class HookCalls:
         self._expected = _describe_module(model.module)
         self._calls: Counter[tuple[str, str]] = Counter()  # (half, hook) -> the number of calls
         self._own: dict[tuple[type[Half], str], bool] = {}  # (half, hook) -> whether it is user-defined
+        self._frozen: dict[str, int] | None = None  # checksums before the first user-defined hook
         self._unchecked: dict[tuple[str, str], Half] = {}  # the hooks since the last comparison of `received`
 
     def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
@@ -83,6 +84,8 @@ class HookCalls:
 
     def _call(self, half: Half, hook: str, arguments: Sequence[Any], watched: bool) -> Any:
         """Return a hook's result: measured, with its threads, and if `watched` with the checks of its side effects."""
+        if watched and self._frozen is None:
+            self._frozen = frozen_sums(self._model)
         modes = self._modes() if watched and hook in INSIDE_THE_LOOP else None
         with self.inside(half, hook):
             result = getattr(half, hook)(*arguments)
@@ -126,6 +129,8 @@ class HookCalls:
                 raise wrong_result(half, hook, change, COPY.format(half.side), "has")
             self._unchecked[half.name, hook] = half
             self._check_received()
+            if half.side == "server":
+                self._check_frozen(half.name)
         else:
             self._unchecked[half.name, hook] = half
         if first_or_doubled:
@@ -151,6 +156,7 @@ class HookCalls:
             names = ", ".join(half.name for half in own)
             raise WrongResult(f"methods: a hook of {names} has {change}, allowed: {COPY.format('client')}")
         self._check_received()
+        self._check_frozen(", ".join(half.name for half in own))
         for half in own:
             half.check_state()
         self.received.release(own)
@@ -164,6 +170,16 @@ class HookCalls:
             words = f"{which} changed {change} in place, which all clients of a process share"
             raise WrongResult(f"methods.{names}: {words}, allowed: a changed copy, as from clone()")
         self._unchecked.clear()
+
+    def _check_frozen(self, methods: str) -> None:
+        """Check that no hook has changed the model's frozen parameters since the first one. Raises WrongResult."""
+        found = {} if self._frozen is None else frozen_sums(self._model)
+        for name, number in found.items():
+            if self._frozen is not None and self._frozen[name] != number:
+                words = (
+                    f"a hook of {methods} or the model changed the frozen parameter {name}, which no message carries"
+                )
+                raise WrongResult(f"methods: {words}, allowed: trained parameters and buffers, or network_at()")
 
     def _is_of_model(self, value: object) -> bool:
         """Return whether a tensor in a value shares memory with the model's vectors."""

@@ -157,6 +157,35 @@ def test_a_sampler_that_changes_the_model_is_named(tiny, simulate):
         simulate(tiny(**ONE_ROUND, participation=taking_part))
 
 
+class Decays(Method):
+    """Decays all parameters of the module by hand, frozen ones, too."""
+
+    class Client(ClientHalf):
+        def finish(self, client, delta):
+            with torch.no_grad():
+                for parameter in client.model.module.parameters():
+                    parameter.mul_(0.9)
+            return delta, {}
+
+
+class ServerDecays(Method):
+    class Server(ServerHalf):
+        def update(self, server, delta, reply):
+            next(server.network.module.parameters()).data.mul_(0.9)
+            return delta
+
+
+@pytest.mark.parametrize("method", ["Decays", "ServerDecays"])
+def test_a_changed_frozen_parameter_is_refused(tiny, simulate, method):
+    """No message carries it: clients that share the process would train another network from then on."""
+    simulate(tiny(**ONE_ROUND, methods={f"{HERE}{method}": {}}))  # trained ones begin anew
+    model = {"model__name": "mlp", "model__freeze": ["1.*"]}
+    with pytest.raises(
+        WrongResult, match=f"a hook of {method} or the model changed the frozen parameter 1.weight, whic"
+    ):
+        simulate(tiny(**ONE_ROUND, **model, methods={f"{HERE}{method}": {}}))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attached(Method):
     """Something that it keeps or sends has autograd's graph."""
