@@ -92,6 +92,9 @@ class Keeps(Method):
         def gradient(self, step, gradient):
             return gradient.mul(1 + 0.1 * torch.tanh(self.mean.sum()))
 
+        def finish(self, client, delta):
+            return delta, {"terms": Term(self.mean), "mean": Term(self.mean)}
+
         def look(self, client, message):
             return {"terms": Term(client.from_server(self.name).clone()), "mean": Term(message)}
 
@@ -106,6 +109,8 @@ class Keeps(Method):
             return self.value, [Broadcast(self.name, server.round, self.value)]
 
         def update(self, server, delta, reply):
+            for term in (*reply["terms"].values(), reply["mean"]):
+                term.zero_()  # the client's own tensor stays
             self.value.add_(delta.parameters[:3])  # in place, after it was sent
             return delta
 

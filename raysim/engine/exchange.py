@@ -31,7 +31,7 @@ from raysim.federation.choice import check_chosen
 from raysim.system.custom_code import is_custom
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
-from raysim.system.shared_memory import Snapshot, nodes, separate
+from raysim.system.shared_memory import first_difference, nodes, separate
 from raysim.system.state import Stateful
 
 WAITING = "server: waiting for clients"
@@ -125,7 +125,7 @@ class Exchange(Stateful):
         self._growing = GrowingState()
         self._warnings: dict[str, str] = {}  # "METHOD.ATTRIBUTE" -> a warning; empty if it was taken
         self._has_custom_code = any(is_custom(m.Client) or is_custom(m.Server) for m in methods.values())
-        self._sent: dict[str, tuple[int, Snapshot]] = {}  # broadcast -> its version and a copy, if there is custom code
+        self._sent: dict[str, Broadcast] = {}  # copies of the newest broadcasts by name, if there is custom code
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that override this hook, in the order in which the config lists the methods."""
@@ -160,15 +160,13 @@ class Exchange(Stateful):
 
     def _version(self, half: ServerHalf, hook: str, sent: Broadcast) -> Broadcast:
         """Return a copy of a broadcast. Raises WrongResult: its version had another value before."""
-        if sent.name in self._sent and self._sent[sent.name][0] == sent.version:
-            version, earlier = self._sent[sent.name]
-            if is_custom(type(half)) and earlier.change(sent.value) is not None:
-                found = f"another value for version {sent.version} of the broadcast {sent.name}"
-                raise wrong_result(half, hook, found, "a new version with each new value", "sent")
-        else:
-            version, earlier = sent.version, Snapshot(sent.value)
-            self._sent[sent.name] = version, earlier
-        return replace(sent, value=earlier.copy)
+        earlier = self._sent.get(sent.name)
+        if earlier is None or earlier.version != sent.version:
+            self._sent[sent.name] = replace(sent, value=separate(sent.value))
+        elif is_custom(type(half)) and first_difference(sent.value, earlier.value) is not None:
+            found = f"another value for version {sent.version} of the broadcast {sent.name}"
+            raise wrong_result(half, hook, found, "a new version with each new value", "sent")
+        return self._sent[sent.name]
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
         """Return the sum of `server.arrived` over these (client, round) pairs. None with uniform weights."""

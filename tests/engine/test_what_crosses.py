@@ -72,6 +72,29 @@ def test_what_was_sent_stays_what_it_was(tiny, simulate):
     assert run.rounds[0].records["seen"] == 9.0
 
 
+class Spoils(Method):
+    """Changes in place all data that it is given, once the run has used them."""
+
+    class Client(ClientHalf):
+        def start(self, client, message):
+            for part in (*client.samples(client.arrived[:3]), client.labels(client.arrived)):
+                part.zero_()
+
+        def observe(self, step):
+            for part in (step.x, step.y, step.positions):
+                part.zero_()
+
+        def finish(self, client, delta):
+            client.arrived.zero_()
+            return delta, {}
+
+
+def test_data_that_a_hook_has_changed_are_there_again_in_the_next_round(tiny, simulate):
+    """Else they would be there only for clients that have moved to another process since, or after a resume."""
+    plain, spoiled = (simulate(tiny(methods=methods)) for methods in ({}, {f"{HERE}Spoils": {}}))
+    assert plain.sha256 == spoiled.sha256
+
+
 @dataclass(frozen=True, kw_only=True)
 class Damages(Method):
     """Its server half changes the server's model in one of its hooks."""
