@@ -165,10 +165,10 @@ class HookCalls:
         """Check that the hooks since the last comparison have left what was received as it is. Raises WrongResult."""
         if change := self.received.change():
             places = [place_of_hook(type(half), hook) for (_, hook), half in self._unchecked.items()]
-            which = places[0] if len(places) == 1 else f"one of {', '.join(places)}"
-            names = ", ".join(dict.fromkeys(name for name, _ in self._unchecked))
+            which = places[0] if len(places) == 1 else f"one of {', '.join([*places, 'the model and its parts'])}"
+            names = "".join(f".{name}" for name in dict.fromkeys(name for name, _ in self._unchecked))
             words = f"{which} changed {change} in place, which all clients of a process share"
-            raise WrongResult(f"methods.{names}: {words}, allowed: a changed copy, as from clone()")
+            raise WrongResult(f"methods{names}: {words}, allowed: a changed copy, as from clone()")
         self._unchecked.clear()
 
     def _check_frozen(self, methods: str) -> None:
