@@ -121,18 +121,16 @@ class HookCalls:
         self._calls[half.name, hook] += 1
         count = self._calls[half.name, hook]
         first_or_doubled = count & (count - 1) == 0
+        self._unchecked[half.name, hook] = half
         if hook not in INSIDE_THE_LOOP or first_or_doubled:
             change = self._change()
             if modes is not None and modes != self._modes():
                 change = "changed the mode of the model's layers (train or eval)"
             if change:
                 raise wrong_result(half, hook, change, COPY.format(half.side), "has")
-            self._unchecked[half.name, hook] = half
             self._check_received()
             if half.side == "server":
                 self._check_frozen(half.name)
-        else:
-            self._unchecked[half.name, hook] = half
         if first_or_doubled:
             half.check_state(f", set by {place_of_hook(type(half), hook)}")
             for name, value in vars(half).items():
