@@ -99,6 +99,11 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class Caution(Notice):
+    """A warning: what is allowed, but is likely a mistake."""
+
+
+@dataclass(frozen=True)
 class Waiting(Notice):
     """A message that the run is stalled. Its text says what the run waits for and, after a colon, what to look at."""
 

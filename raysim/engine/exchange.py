@@ -13,6 +13,7 @@ from raysim.api.messages import Broadcast, Delta, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
+from raysim.engine.growing_state import GrowingState
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import (
     check_request,
@@ -30,7 +31,7 @@ from raysim.federation.choice import check_chosen
 from raysim.system.custom_code import is_custom
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
-from raysim.system.shared_memory import Snapshot, nodes, separate
+from raysim.system.shared_memory import first_difference, nodes, separate
 from raysim.system.state import Stateful
 
 WAITING = "server: waiting for clients"
@@ -107,7 +108,7 @@ def expected_bytes(server: HostedServer, methods: Mapping[str, Method]) -> int:
 class Exchange(Stateful):
     """Sends messages between the methods' server halves and the clients, under both kinds of schedule."""
 
-    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate", "_sent"})
+    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate", "_sent", "_growing", "_warnings"})
 
     def __init__(self, config: Config, server: HostedServer, runner: Runner) -> None:
         self.config = config
@@ -121,8 +122,10 @@ class Exchange(Stateful):
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
+        self._growing = GrowingState()
+        self._warnings: dict[str, str] = {}  # "METHOD.ATTRIBUTE" -> a warning; empty if it was taken
         self._has_custom_code = any(is_custom(m.Client) or is_custom(m.Server) for m in methods.values())
-        self._sent: dict[str, tuple[int, Snapshot]] = {}  # broadcast -> its version and a copy, if there is custom code
+        self._sent: dict[str, Broadcast] = {}  # copies of the newest broadcasts by name, if there is custom code
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that override this hook, in the order in which the config lists the methods."""
@@ -157,15 +160,13 @@ class Exchange(Stateful):
 
     def _version(self, half: ServerHalf, hook: str, sent: Broadcast) -> Broadcast:
         """Return a copy of a broadcast. Raises WrongResult: its version had another value before."""
-        if sent.name in self._sent and self._sent[sent.name][0] == sent.version:
-            version, earlier = self._sent[sent.name]
-            if is_custom(type(half)) and earlier.change(sent.value) is not None:
-                found = f"another value for version {sent.version} of the broadcast {sent.name}"
-                raise wrong_result(half, hook, found, "a new version with each new value", "sent")
-        else:
-            version, earlier = sent.version, Snapshot(sent.value)
-            self._sent[sent.name] = version, earlier
-        return replace(sent, value=earlier.copy)
+        earlier = self._sent.get(sent.name)
+        if earlier is None or earlier.version != sent.version:
+            self._sent[sent.name] = replace(sent, value=separate(sent.value))
+        elif is_custom(type(half)) and first_difference(sent.value, earlier.value) is not None:
+            found = f"another value for version {sent.version} of the broadcast {sent.name}"
+            raise wrong_result(half, hook, found, "a new version with each new value", "sent")
+        return self._sent[sent.name]
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
         """Return the sum of `server.arrived` over these (client, round) pairs. None with uniform weights."""
@@ -222,7 +223,25 @@ class Exchange(Stateful):
             reply = ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
         self.calls.profile.add(reply.profile)
         reply.profile = {}
+        self._warnings = reply.warnings | self._warnings
         return reply
+
+    def watch_state(self, begins: bool) -> None:
+        """Note a warning if a custom half's state grows; `begins` as in `GrowingState.grown`.
+
+        It may hold two models for each client, as clients take part for the first time in many rounds.
+        """
+        bound = 2 * (self.config.clients.count + 1) * self.server.network.weights().nbytes
+        for half in self.halves.values():
+            if is_custom(type(half)):
+                found = self._growing.grown(half, "the server", begins, bound)
+                self._warnings = {f"{half.name}.{name}": text for name, text in found} | self._warnings
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings since the last call, each once."""
+        taken = [text for text in self._warnings.values() if text]
+        self._warnings = dict.fromkeys(self._warnings, "")
+        return taken
 
     def update_model(self, reply: Reply, delta: Delta) -> None:
         """Pass the mean delta, scaled by the schedule, through the `update` hooks. Add the result to the model."""

@@ -19,7 +19,7 @@ from raysim.engine.hook_errors import name_hook
 from raysim.engine.kept_model import KeptModel
 from raysim.engine.profile import Profile
 from raysim.engine.received import Received
-from raysim.models.flat import FlatModel
+from raysim.models.flat import FlatModel, frozen_sums
 from raysim.system.custom_code import is_custom
 from raysim.system.device import compute_on
 from raysim.system.errors import WrongResult
@@ -30,10 +30,13 @@ COPY = "a hook that leaves the module as it is; {}.network_at() returns a separa
 
 
 class HookCalls:
-    """Calls hooks, and checks what they return. Checks the module and the half's state after user-defined hooks.
+    """Calls hooks, and checks what they return. Checks their side effects after user-defined hooks.
 
-    Both are checked on calls 1, 2, 4, 8, ... of a hook, because that takes as long as a step of a small model. The
-    module is also checked after every phase and exchange, and after every call of a hook outside the local loop.
+    These are changes of the module, of what was received from the server, of the server's model, and the half's state.
+
+    All are checked on calls 1, 2, 4, 8, ... of a hook, because that takes as long as a step of a small model. They are
+    also checked after every phase and exchange. The module and what was received are checked after every call of a hook
+    outside the local loop, too.
 
     Args:
         model: the model. Hooks can change its module.
@@ -57,6 +60,7 @@ class HookCalls:
         self._expected = _describe_module(model.module)
         self._calls: Counter[tuple[str, str]] = Counter()  # (half, hook) -> the number of calls
         self._own: dict[tuple[type[Half], str], bool] = {}  # (half, hook) -> whether it is user-defined
+        self._frozen: dict[str, int] | None = None  # checksums before the first user-defined hook
         self._unchecked: dict[tuple[str, str], Half] = {}  # the hooks since the last comparison of `received`
 
     def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
@@ -80,6 +84,8 @@ class HookCalls:
 
     def _call(self, half: Half, hook: str, arguments: Sequence[Any], watched: bool) -> Any:
         """Return a hook's result: measured, with its threads, and if `watched` with the checks of its side effects."""
+        if watched and self._frozen is None:
+            self._frozen = frozen_sums(self._model)
         modes = self._modes() if watched and hook in INSIDE_THE_LOOP else None
         with self.inside(half, hook):
             result = getattr(half, hook)(*arguments)
@@ -115,16 +121,16 @@ class HookCalls:
         self._calls[half.name, hook] += 1
         count = self._calls[half.name, hook]
         first_or_doubled = count & (count - 1) == 0
+        self._unchecked[half.name, hook] = half
         if hook not in INSIDE_THE_LOOP or first_or_doubled:
             change = self._change()
             if modes is not None and modes != self._modes():
                 change = "changed the mode of the model's layers (train or eval)"
             if change:
                 raise wrong_result(half, hook, change, COPY.format(half.side), "has")
-            self._unchecked[half.name, hook] = half
             self._check_received()
-        else:
-            self._unchecked[half.name, hook] = half
+            if half.side == "server":
+                self._check_frozen(half.name)
         if first_or_doubled:
             half.check_state(f", set by {place_of_hook(type(half), hook)}")
             for name, value in vars(half).items():
@@ -148,6 +154,7 @@ class HookCalls:
             names = ", ".join(half.name for half in own)
             raise WrongResult(f"methods: a hook of {names} has {change}, allowed: {COPY.format('client')}")
         self._check_received()
+        self._check_frozen(", ".join(half.name for half in own))
         for half in own:
             half.check_state()
         self.received.release(own)
@@ -156,11 +163,21 @@ class HookCalls:
         """Check that the hooks since the last comparison have left what was received as it is. Raises WrongResult."""
         if change := self.received.change():
             places = [place_of_hook(type(half), hook) for (_, hook), half in self._unchecked.items()]
-            which = places[0] if len(places) == 1 else f"one of {', '.join(places)}"
-            names = ", ".join(dict.fromkeys(name for name, _ in self._unchecked))
+            which = places[0] if len(places) == 1 else f"one of {', '.join([*places, 'the model and its parts'])}"
+            names = "".join(f".{name}" for name in dict.fromkeys(name for name, _ in self._unchecked))
             words = f"{which} changed {change} in place, which all clients of a process share"
-            raise WrongResult(f"methods.{names}: {words}, allowed: a changed copy, as from clone()")
+            raise WrongResult(f"methods{names}: {words}, allowed: a changed copy, as from clone()")
         self._unchecked.clear()
+
+    def _check_frozen(self, methods: str) -> None:
+        """Check that no hook has changed the model's frozen parameters since the first one. Raises WrongResult."""
+        found = {} if self._frozen is None else frozen_sums(self._model)
+        for name, number in found.items():
+            if self._frozen is not None and self._frozen[name] != number:
+                words = (
+                    f"a hook of {methods} or the model changed the frozen parameter {name}, which no message carries"
+                )
+                raise WrongResult(f"methods: {words}, allowed: trained parameters and buffers, or network_at()")
 
     def _is_of_model(self, value: object) -> bool:
         """Return whether a tensor in a value shares memory with the model's vectors."""

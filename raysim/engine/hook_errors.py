@@ -1,6 +1,6 @@
 """Which method and hook was active when torch raised an error, for the error's one line.
 
-The innermost frame of such an error is torch's or raysim's. It does not say whose tensors were wrong.
+The innermost frame of such an error is torch's or raysim's. It does not name the hook that made the tensors.
 """
 
 from collections.abc import Iterable

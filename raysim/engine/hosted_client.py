@@ -24,6 +24,7 @@ from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.flat import FlatModel, Weights
+from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
 from raysim.system.seeding import RandomGenerators, guard_globals
 
@@ -38,7 +39,18 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "model", "classes", "local_epochs", "deterministic", "arrived", "finished"}
-        | {"share", "steps", "records", "kept_out", "received", "calls", "random_name", "_random", "_made"}
+        | {
+            "share",
+            "steps",
+            "records",
+            "begins_stage",
+            "kept_out",
+            "received",
+            "calls",
+            "random_name",
+            "_random",
+            "_made",
+        }
     )
 
     def __init__(
@@ -59,6 +71,7 @@ class HostedClient(Client):
         self.records: dict[str, Tensor | float] = {}  # name -> the value passed to `record` in this phase
         self.networks: dict[str, tuple[Tensor, ...]] = {}  # the vectors of the client's auxiliary networks
         self.exchanges: dict[str, int] = {}  # method -> the number of exchanges since the last phase
+        self.begins_stage = False  # whether the current phase is its stage's first
         self.begun = -1  # the stage of the last phase's window; -1 before the first phase
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
@@ -82,7 +95,8 @@ class HostedClient(Client):
             self._random.select("model")
         self._receive()
         stage = self.stream.stage(info.window)
-        if stage != self.begun:
+        self.begins_stage = stage != self.begun
+        if self.begins_stage:
             self.finished = self.stream.span(max(self.begun, 0), stage)
             self.begun = stage
             for half in self.halves.values():
@@ -99,6 +113,7 @@ class HostedClient(Client):
     def forget(self, exchange: int = 0) -> None:
         """Drop what belongs to one phase or exchange, such as recorded numbers. Called before and after each."""
         self.records, self._made = {}, {}
+        self.calls.received.forget(self.id)
         self.received = NOTHING  # which would keep an older version of the model in memory
         self.random_name = self.shared.seed, self.id, self.phases, exchange
         self._random = RandomGenerators(*self.random_name)
@@ -200,6 +215,8 @@ class HostedClient(Client):
             self.calls(half, "receive", self)
         if halves:
             self.received = self.model.parameters.clone()
+            if any(is_custom(type(half)) for half in self.halves.values()):
+                self.calls.received.take_parameters(self.id, self.received)
 
     def _see_window(self) -> None:
         """Select the current window's data. A user-defined stream holds these samples and those of the memory."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from raysim.api.server import Server
 from raysim.models.flat import Weights
 from raysim.system.errors import WrongResult
-from raysim.system.shared_memory import Snapshot
+from raysim.system.shared_memory import first_difference, separate
 
 INSTEAD = "a delta that update returns, or server.replace_model(weights)"
 
@@ -19,7 +19,7 @@ class KeptModel:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._seen: tuple[int, Snapshot] | None = None  # the version, and its weights
+        self._seen: tuple[int, Weights] | None = None  # the version, and a copy of its weights
 
     @contextmanager
     def kept_by(self, describe: Callable[[], str]) -> Iterator[None]:
@@ -32,7 +32,7 @@ class KeptModel:
         """
         server = self._server
         if self._seen is None or self._seen[0] != server.version:
-            self._seen = server.version, Snapshot(self._weights())
+            self._seen = server.version, separate(self._weights())
         try:
             yield
         except StopIteration:  # the end of a plan
@@ -42,8 +42,8 @@ class KeptModel:
 
     def _check(self, describe: Callable[[], str]) -> None:
         assert self._seen is not None
-        version, watched = self._seen
-        if self._server.version == version and (path := watched.change(self._weights())) is not None:
+        version, weights = self._seen
+        if self._server.version == version and (path := first_difference(self._weights(), weights)) is not None:
             raise WrongResult(f"{describe()} changed server{path}, of which hosts have a copy, allowed: {INSTEAD}")
 
     def _weights(self) -> Weights:

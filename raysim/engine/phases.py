@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 import torch
 from torch import Tensor
@@ -13,11 +14,12 @@ from raysim.api.shared import Shared
 from raysim.config import Config
 from raysim.engine.collection import ClientUpdate
 from raysim.engine.compatibility import sends_model, unsent_bytes
+from raysim.engine.growing_state import GrowingState
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import describe_custom_code, place_of_hook
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.op import Op
-from raysim.engine.orders import Call
+from raysim.engine.orders import Call, Train
 from raysim.engine.work import Work
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -50,6 +52,8 @@ class Phases:
         self._depends_on_task = config.heads > 1 or is_task_aware(shared.model.module)
         self._knows_task = config.scenario.windows is None
         self._tasks = len(federation.tasks)
+        self._growing = GrowingState()
+        self._sample_bytes = prod(federation.shape) * shared.model.dtype.itemsize
 
     @property
     def sent(self) -> Weights:
@@ -100,8 +104,19 @@ class Phases:
     def close(self, client: HostedClient, work: Work) -> None:
         """Check what hooks may have damaged, and add the client's records to the reply."""
         self._calls.check_phase(client.halves.values())
+        if isinstance(work.order.operation, Train):
+            self._watch_state(client, work)
         work.collected.take_records(client.id, client.records)
         client.forget()
+
+    def _watch_state(self, client: HostedClient, work: Work) -> None:
+        """Add a warning to the reply if a custom half's state grows beyond the client's data and two models."""
+        for half in client.halves.values():
+            if is_custom(type(half)):
+                data = client.stream.end(client.window) * self._sample_bytes
+                bound = max(data, 2 * sum(vector.nbytes for vector in self._model.vectors))
+                found = self._growing.grown(half, f"client {client.id}", client.begins_stage, bound)
+                work.collected.reply.warnings |= {f"{half.name}.{name}": text for name, text in found}
 
     def _tell_task(self, stream: Stream, window: int) -> None:
         """Tell the model the task of a window, and select its head. Clients may not know it."""

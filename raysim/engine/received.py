@@ -6,6 +6,8 @@ All clients of a process share it. Which clients share a process must not change
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from raysim.api.messages import Broadcast
 from raysim.api.method import Half
 from raysim.system.shared_memory import Snapshot, memory_of, separate
@@ -17,6 +19,7 @@ class Received:
     def __init__(self) -> None:
         self._broadcasts: dict[str, Snapshot] = {}
         self._messages: dict[str, Snapshot] = {}
+        self._parameters: dict[int, Snapshot] = {}  # client -> its `received`, if hooks have changed what was sent
 
     def take_broadcast(self, sent: Broadcast) -> None:
         """Watch a broadcast until a newer version of it arrives."""
@@ -26,13 +29,23 @@ class Received:
         """Watch an order's messages, by method, in place of the last order's."""
         self._messages = {method: Snapshot(message) for method, message in messages.items()}
 
+    def take_parameters(self, client: int, received: Tensor) -> None:
+        """Watch a client's `received` [P], which `receive` hooks have changed, until `forget`."""
+        self._parameters[client] = Snapshot(received)
+
+    def forget(self, client: int) -> None:
+        """Watch a client's `received` no longer."""
+        self._parameters.pop(client, None)
+
     def change(self) -> str | None:
         """Return a description of what has changed, or None."""
+        if any(watched.change() is not None for watched in self._parameters.values()):
+            return "client.received"
         for name, watched in self._broadcasts.items():
             if (path := watched.change()) is not None:
                 return "client.received" if (name, path) == ("model", ".parameters") else f"the broadcast {name}{path}"
-        changes = ((method, watched.change()) for method, watched in self._messages.items())
-        return next((f"the message{path} to {method}" for method, path in changes if path is not None), None)
+        changes = (watched.change() for watched in self._messages.values())
+        return next((f"the message{path}" for path in changes if path is not None), None)
 
     def release(self, halves: Iterable[Half]) -> None:
         """Give the halves copies of what they have kept of it.

@@ -29,6 +29,7 @@ class Reply:
     steps: int = 0  # the number of gradient steps
     updates: int = 0  # how many client updates the sums contain
     profile: dict[str, float] = field(default_factory=dict)  # part of the work -> seconds, if `logging.profile`
+    warnings: dict[str, str] = field(default_factory=dict)  # "METHOD.ATTRIBUTE" -> what a user should look at
     doubles: list[str] = field(default_factory=list)  # the names of the sums of float64 values: "METHOD.TERM"
 
     def merge(self, other: Reply) -> None:
@@ -42,6 +43,7 @@ class Reply:
             self.by_client.setdefault(name, {}).update(terms)
         for name, numbers in other.records.items():
             self.records.setdefault(name, {}).update(numbers)
+        self.warnings = other.warnings | self.warnings
         self.doubles += [name for name in other.doubles if name not in self.doubles]
         if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
             self.integers = other.integers

@@ -11,7 +11,7 @@ from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.compatibility import check_fit
-from raysim.engine.events import Accuracies, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
+from raysim.engine.events import Accuracies, Caution, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
 from raysim.engine.host_evaluation import EVALUATED
 from raysim.engine.hosted_server import HostedServer
@@ -155,6 +155,7 @@ class Simulation(Stateful):
         yield Started(self._evaluate()[0] if not done else None, last, done)
         while self.server.round < last and not self.stopping.is_set():
             yield self._round()
+            yield from map(Caution, self.exchange.take_warnings())
             due = self._saving or self.server.round % self.config.checkpoint.every_rounds == 0
             if due and self.server.round < last:
                 yield self._checkpoint()
@@ -180,6 +181,7 @@ class Simulation(Stateful):
         with locate_errors(f"server, round {server.round}"):
             outcome = self.schedule.update()
             ending = self.schedule.end_task() if self._ends_row() else 0.0
+            self.exchange.watch_state(self._ends_row() or server.round == server.progress.began + 1)
         dispatches = self._in_time(outcome.dispatches)
         self.virtual_time += outcome.seconds + ending
         loss = outcome.means.pop("loss", None)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config import Config
-from raysim.engine.events import Event, Notice, RolledBack, RoundDone, Started
+from raysim.engine.events import Caution, Event, Notice, RolledBack, RoundDone, Started
 from raysim.evaluation.accuracy_matrix import (
     SEEN,
     Matrix,
@@ -57,7 +57,9 @@ class RunDisplay(Display):
 
     def take(self, event: Event) -> None:
         """Show one event."""
-        if isinstance(event, Notice):
+        if isinstance(event, Caution):
+            show_warning(self, event.text)
+        elif isinstance(event, Notice):
             self.say(event.text)
         elif isinstance(event, RolledBack):
             self.say(f"{event.why}; resuming from round {event.round}")

@@ -372,6 +372,22 @@ class FlatModel:
         }
 
 
+def frozen_sums(model: FlatModel) -> dict[str, int]:
+    """Return a checksum of each frozen parameter: the sum of its bits, read as whole numbers."""
+    sums = {}
+    for name, value in model.frozen.items():
+        flat = value.detach().contiguous().view(-1)
+        whole = (
+            torch.int32
+            if flat.element_size() % 4 == 0
+            else torch.int16
+            if flat.element_size() % 2 == 0
+            else torch.uint8
+        )
+        sums[name] = flat.view(whole).sum(dtype=torch.int64)
+    return dict(zip(sums, torch.stack([*sums.values()]).tolist(), strict=True)) if sums else {}
+
+
 def _concatenate(tensors: Iterable[Tensor], dtype: torch.dtype, device: torch.device) -> Tensor:
     flat = [t.detach().reshape(-1).to(dtype) for t in tensors]
     return torch.cat(flat) if flat else torch.zeros(0, dtype=dtype, device=device)

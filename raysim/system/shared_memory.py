@@ -66,17 +66,21 @@ class Snapshot:
     def __init__(self, value: Any) -> None:
         self.value = value
         self.memory = memory_of(value)
-        self.copy = separate(value)
+        self._copy = separate(value)
 
-    def change(self, now: Any = None) -> str | None:
-        """Return the path of the first part that has changed, or None. `now` is another value to compare."""
-        pairs = zip_longest(nodes(self.value if now is None else now), nodes(self.copy), fillvalue=None)
-        for found, before in pairs:
-            if found is None or before is None:
-                return (found or before or ("",))[0]
-            if found[0] != before[0] or not _equal(found[1], before[1]):
-                return found[0]
-        return None
+    def change(self) -> str | None:
+        """Return the path of the first part that has changed, or None."""
+        return first_difference(self.value, self._copy)
+
+
+def first_difference(one: Any, other: Any) -> str | None:
+    """Return the path of the first part in which two values differ, or None."""
+    for a, b in zip_longest(nodes(one), nodes(other)):
+        if a is None or b is None:
+            return (a or b or ("",))[0]
+        if a[0] != b[0] or not _equal(a[1], b[1]):
+            return a[0]
+    return None
 
 
 def _equal(one: Any, other: Any) -> bool:

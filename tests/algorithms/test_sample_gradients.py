@@ -144,6 +144,8 @@ def test_a_model_that_vmap_refuses_is_refused_at_the_start(tiny, methods, way_ou
     )
     assert str(caught.value).startswith(words)
     assert str(caught.value).endswith(f"; {way_out}")
+    assert f"; Reads.forward, {__file__}:" in str(caught.value)
+    assert "file an issue" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

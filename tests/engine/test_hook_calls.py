@@ -302,6 +302,18 @@ class ChangesReceived(Method):
             return delta, {}
 
 
+class ChangesItsOwn(Method):
+    """Its `received` is no broadcast, as it puts a parameter of its own into the model."""
+
+    class Client(ClientHalf):
+        def receive(self, client):
+            client.model.parameters[-1] = 0.5
+
+        def finish(self, client, delta):
+            client.received.mul_(0.9)
+            return delta, {}
+
+
 class ChangesBroadcast(Method):
     class Client(ClientHalf):
         def start(self, client, message):
@@ -333,6 +345,7 @@ class KeepsGradient(Method):
             ChangesReceived,
             r"ChangesReceived.Client.finish \(.*\) changed client.received in place, which all clients of",
         ),
+        (ChangesItsOwn, r"ChangesItsOwn.Client.finish \(.*\) changed client.received in place, which all clients of"),
         (ChangesBroadcast, r"ChangesBroadcast.Client.start \(.*\) changed the broadcast ChangesBroadcast in place, "),
         (KeepsParameters, r"KeepsParameters.Client.finish \(.*\) kept the attribute old, which shares the model's "),
         (KeepsGradient, r"KeepsGradient.Client.gradient \(.*\) kept the attribute all, which shares the model's mem"),

@@ -88,8 +88,7 @@ def test_groups_are_single_clients_or_blocks_of_clients_with_similar_data(tiny, 
 
 
 def test_every_hook_that_returns_something_is_checked():
-    """All but `personalize`, whose weights `Collection.settle` checks."""
-    assert set(CHECKS["client"]) == {*HOOKS[ClientHalf]} - {*RETURN_NOTHING} - {"personalize"} | {"batch"}
+    assert set(CHECKS["client"]) == {*HOOKS[ClientHalf]} - {*RETURN_NOTHING} | {"batch"}
     assert set(CHECKS["server"]) == {*HOOKS[ServerHalf]}
 
 

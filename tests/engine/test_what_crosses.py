@@ -6,73 +6,20 @@ not change a bit, either.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
+import crossing
 import numpy as np
 import pytest
 import torch
 
-from raysim.api import Broadcast, ClientHalf, Delta, Method, Request, ServerHalf, Term, Weights
+from raysim.api import Broadcast, ClientHalf, Delta, Method, Request, ServerHalf, Weights
 from raysim.system.errors import RunError, WrongResult
 from raysim.system.shared_memory import Snapshot, separate
 
 HERE = "test_what_crosses:"
 ONE_ROUND = {"training__rounds_per_task": 1}
 APART = [[0], [1], [2]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Changes(Method):
-    """Its client half changes in place what it receives."""
-
-    what: str = "message"
-
-    replies: ClassVar = {"mean": "mean"}
-
-    class Client(ClientHalf):
-        method: "Changes"
-        seen: Any = None
-
-        def start(self, client, message):
-            match self.method.what:
-                case "message":
-                    message["list"][1].add_(1)
-                case "data":
-                    message["list"][1].data.add_(1)
-                case "key":
-                    message["more"] = 1
-                case "array":
-                    message["array"][0] = 5
-                case "set":
-                    message["set"].add(2)
-                case "later":
-                    self.seen = message["list"]
-
-        def penalty(self, step):
-            if self.method.what == "later" and step.number == 2:
-                self.seen[1].add_(1)
-            return step.loss.new_zeros(())
-
-        def ask(self, client, message):
-            if self.method.what == "ask":
-                message["w"].mul_(2)
-            return {"mean": Term(message["w"])}
-
-        def plan(self, client, message):
-            gradient = yield client.samples(client.arrived[:2])
-            if self.method.what == "plan":
-                message["w"].mul_(2)
-            return {"mean": Term(gradient.norm())}
-
-    class Server(ServerHalf):
-        method: "Changes"
-
-        def announce(self, server):
-            return {"list": ["x", torch.zeros(2)], "array": np.zeros(2), "set": {1}, "nan": torch.tensor(math.nan)}, ()
-
-        def conclude(self, server):
-            yield Request("ask", {"w": torch.ones(2)})
-            yield Request("plan", {"w": torch.ones(2)})
 
 
 @pytest.mark.parametrize(
@@ -89,10 +36,10 @@ class Changes(Method):
 )
 def test_a_changed_message_is_named_with_hook_key_client_and_round(tiny, simulate, what, hook, path):
     with pytest.raises(WrongResult) as caught:
-        simulate(tiny(**ONE_ROUND, methods={f"{HERE}Changes": {"what": what}}))
+        simulate(tiny(**ONE_ROUND, methods={"crossing:Changes": {"what": what}}))
     text = str(caught.value)
-    assert text.startswith(f"methods.Changes: {hook} ({__file__}:")
-    assert f" changed the message{path} to Changes in place, which all clients of a process share, allowed: " in text
+    assert text.startswith(f"methods.Changes: {hook} ({crossing.__file__}:")
+    assert f" changed the message{path} in place, which all clients of a process share, allowed: " in text
     assert text.endswith("a changed copy, as from clone(); client 0, round 1")
 
 
@@ -101,77 +48,18 @@ def test_a_change_that_no_hook_was_seen_to_make_names_those_that_ran(tiny, simul
     with pytest.raises(
         WrongResult, match=r"one of Changes.Client.penalty \(.*\) changed|Changes.Client.penalty \(.*\) c"
     ):
-        simulate(tiny(**ONE_ROUND, methods={f"{HERE}Changes": {"what": "later"}}))
+        simulate(tiny(**ONE_ROUND, methods={"crossing:Changes": {"what": "later"}}))
 
 
 def test_a_method_that_changes_nothing_runs(tiny, simulate):
     """NaN in a message is equal to itself."""
-    simulate(tiny(**ONE_ROUND, methods={f"{HERE}Changes": {"what": "nothing"}}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keeps(Method):
-    """Halves keep what they receive, and change what they have kept in later rounds."""
-
-    what: str = "message"
-
-    replies: ClassVar = {"terms": "by_client", "mean": "mean"}
-
-    class Client(ClientHalf):
-        method: "Keeps"
-        mean: Any = None
-
-        def start(self, client, message):
-            found = {
-                "message": message,
-                "received": client.received,
-                "broadcast": client.from_server(self.name),
-                "view": message[:1],
-            }[self.method.what]
-            if self.mean is None:
-                self.mean = found  # no copy
-            else:
-                self.mean.mul_(0.5).add_(found)
-            client.record("kept", float(self.mean.double().sum()))
-
-        def gradient(self, step, gradient):
-            return gradient.mul(1 + 0.1 * torch.tanh(self.mean.sum()))
-
-        def look(self, client, message):
-            return {"terms": Term(client.from_server(self.name).clone()), "mean": Term(message)}
-
-    class Server(ServerHalf):
-        method: "Keeps"
-
-        def __init__(self, name, method):
-            super().__init__(name, method)
-            self.value = torch.ones(3)
-
-        def announce(self, server):
-            return self.value, [Broadcast(self.name, server.round, self.value)]
-
-        def update(self, server, delta, reply):
-            self.value.add_(delta.parameters[:3])  # in place, after it was sent
-            return delta
-
-        def conclude(self, server):
-            reply = yield Request("look", self.value)
-            self.value.mul_(2)  # in place, after it was sent
-            server.record("seen", float(sum(part.double().sum() for part in reply["terms"].values())))
-            server.record("told", float(reply["mean"].double().sum()))
-
-        def evaluated(self, server):
-            return Weights(self.average(server), server.buffers, server.integers)
-
-        def average(self, server):
-            self.moving = server.parameters.clone() if not hasattr(self, "moving") else self.moving.mul_(0.5)
-            return self.moving
+    simulate(tiny(**ONE_ROUND, methods={"crossing:Changes": {"what": "nothing"}}))
 
 
 @pytest.mark.parametrize("what", ["message", "received", "broadcast", "view"])
 def test_what_is_kept_and_changed_later_is_the_same_however_clients_share_processes(tiny, simulate, what):
     """Each host of these is a process of Ray's in all that matters: of the clients' halves it has its own."""
-    config = tiny(methods={f"{HERE}Keeps": {"what": what}}, training__rounds_per_task=2)
+    config = tiny(methods={"crossing:Keeps": {"what": what}}, training__rounds_per_task=2)
     together, apart, pairs = (simulate(config, places=places) for places in (None, APART, [[0, 1], [2]]))
     assert together.sha256 == apart.sha256 == pairs.sha256
     for one, other, third in zip(together.rounds, apart.rounds, pairs.rounds, strict=True):
@@ -180,8 +68,31 @@ def test_what_is_kept_and_changed_later_is_the_same_however_clients_share_proces
 
 def test_what_was_sent_stays_what_it_was(tiny, simulate):
     """Round 1: the clients see the broadcast of ones, 3 clients of 3 numbers, though the half has changed its own."""
-    run = simulate(tiny(**ONE_ROUND, methods={f"{HERE}Keeps": {}}))
+    run = simulate(tiny(**ONE_ROUND, methods={"crossing:Keeps": {}}))
     assert run.rounds[0].records["seen"] == 9.0
+
+
+class Spoils(Method):
+    """Changes in place all data that it is given, once the run has used them."""
+
+    class Client(ClientHalf):
+        def start(self, client, message):
+            for part in (*client.samples(client.arrived[:3]), client.labels(client.arrived)):
+                part.zero_()
+
+        def observe(self, step):
+            for part in (step.x, step.y, step.positions):
+                part.zero_()
+
+        def finish(self, client, delta):
+            client.arrived.zero_()
+            return delta, {}
+
+
+def test_data_that_a_hook_has_changed_are_there_again_in_the_next_round(tiny, simulate):
+    """Else they would be there only for clients that have moved to another process since, or after a resume."""
+    plain, spoiled = (simulate(tiny(methods=methods)) for methods in ({}, {f"{HERE}Spoils": {}}))
+    assert plain.sha256 == spoiled.sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +178,35 @@ def test_a_sampler_that_changes_the_model_is_named(tiny, simulate):
     taking_part = {"count": 2, "sampler": f"{HERE}damaging_sampler"}
     with pytest.raises(WrongResult, match=r"participation.sampler: damaging_sampler \(.*\) changed server.parameters"):
         simulate(tiny(**ONE_ROUND, participation=taking_part))
+
+
+class Decays(Method):
+    """Decays all parameters of the module by hand, frozen ones, too."""
+
+    class Client(ClientHalf):
+        def finish(self, client, delta):
+            with torch.no_grad():
+                for parameter in client.model.module.parameters():
+                    parameter.mul_(0.9)
+            return delta, {}
+
+
+class ServerDecays(Method):
+    class Server(ServerHalf):
+        def update(self, server, delta, reply):
+            next(server.network.module.parameters()).data.mul_(0.9)
+            return delta
+
+
+@pytest.mark.parametrize("method", ["Decays", "ServerDecays"])
+def test_a_changed_frozen_parameter_is_refused(tiny, simulate, method):
+    """No message carries it: clients that share the process would train another network from then on."""
+    simulate(tiny(**ONE_ROUND, methods={f"{HERE}{method}": {}}))  # trained ones begin anew
+    model = {"model__name": "mlp", "model__freeze": ["1.*"]}
+    with pytest.raises(
+        WrongResult, match=f"a hook of {method} or the model changed the frozen parameter 1.weight, whic"
+    ):
+        simulate(tiny(**ONE_ROUND, **model, methods={f"{HERE}{method}": {}}))
 
 
 @dataclass(frozen=True, kw_only=True)

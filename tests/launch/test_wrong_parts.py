@@ -150,7 +150,7 @@ CLIENT: list[Case] = [
     ("penalty detached", "returned a value without a gradient, which changes nothing, allowed: 0, or", "round 3"),
     ("penalty nan", "diverged in round 3 (ClientSide), in the update of its parameters, made with ClientSide.", ""),
     ("gradient none", "returned NoneType, allowed: a tensor float32 [610]", "client 1, round 3"),
-    ("gradient shape", "returned float32 [609], allowed: a tensor of floating-point", "client 1, round 3"),
+    ("gradient shape", "returned float32 [609], allowed: a tensor float32 [610]", "client 1, round 3"),
     ("batch rows", "left x float32 [64, 1, 8, 8] and y int64 [32], allowed: as many rows", "client 1, round 3"),
     ("batch pair", "returned (float32 [32, 1, 8, 8], int64 [32]), allowed: None; change what", "client 1, round 3"),
     ("samples type", "returned float32 [100], allowed: positions in the client's stream: int64", "round 3"),
@@ -183,7 +183,11 @@ SERVER: list[Case] = [
     ("update double", "returned Delta(float64 [610], float32 [0]), allowed: Delta(float32 [610]", "server, round 3"),
     ("update nan", "found nan in the parameters of its new model, first in the delta from ServerSide.Server.", ""),
     ("evaluated type", "returned float32 [610], allowed: Weights(float32 [610], float32 [0]", "round 3"),
-    ("evaluated shape", "returned Weights, allowed: Weights(float32 [610], float32 [0]", "round 3"),
+    (
+        "evaluated shape",
+        "returned Weights(float32 [609], float32 [0], int64 [0]), allowed: Weights(float32 [610], float32 [0]",
+        "round 3",
+    ),
     ("conclude type", "returned a plan of str, allowed: a plan that yields Requests", "server, round 3"),
     (
         "conclude op",

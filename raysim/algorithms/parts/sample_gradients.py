@@ -8,7 +8,7 @@ from torch.func import functional_call, grad, vmap
 
 from raysim.models.flat import FlatModel
 from raysim.models.inputs import two_samples_of
-from raysim.system.errors import describe_error
+from raysim.system.errors import find_custom_frame
 from raysim.system.seeding import torch_restored
 
 CHUNK = {"cpu": 2**22, "cuda": 2**26}
@@ -53,7 +53,9 @@ def refused_by(model: FlatModel) -> str | None:
         with torch_restored():
             squared_norms(model, lambda logits, y: logits.logsumexp(-1).sum(), x, torch.zeros(len(x)))
     except Exception as error:  # torch has no single kind for what a transform cannot run
-        return describe_error(error)
+        function, place = find_custom_frame(error)
+        sentence = str(error).partition("\n")[0].partition(". ")[0]  # the rest of vmap's text is for torch's developers
+        return f"{type(error).__name__}: {sentence}" + (f"; {function}, {place}" if place else "")
     finally:
         model.module.train(mode)
     return None
