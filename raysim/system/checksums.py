@@ -1,0 +1,32 @@
+"""Checksums beside the files of a cache, so that damaged content, or the content of another file, is not used."""
+
+from pathlib import Path
+
+from raysim.system.files import digest_file, read_whole, write_whole
+
+
+def checksum_path(path: Path) -> Path:
+    """Return the file with the checksum of another file."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def write_checksum(path: Path, digest: str) -> None:
+    """Write the checksum of a file with this SHA-256 digest, as sha256sum does. Raises OSError."""
+    write_whole(checksum_path(path), f"{digest}  {path.name}\n")
+
+
+def is_as_written(path: Path, digest: str) -> bool:
+    """Return whether a file with this SHA-256 digest has the checksum beside it, under its own name."""
+    try:
+        return read_whole(checksum_path(path)) == f"{digest}  {path.name}\n".encode()
+    except OSError:
+        return False
+
+
+def digest_if_whole(path: Path) -> str | None:
+    """Return the SHA-256 digest of a regular file if its content is what was written, else None."""
+    try:
+        digest = digest_file(path)
+    except OSError:
+        return None
+    return digest if is_as_written(path, digest) else None
