@@ -58,7 +58,8 @@ def identify(config: Config, federation: Federation, model: FlatModel) -> dict[s
         **{file.name: file.sha256 for file in federation.files if file.name != "cache"},
         "features": federation.cached.get("features"),
         "model": _digest_model(model),
-        "settings": f"server_cpus {max(1, resources.server_cpus)}" + ", deterministic false" * (not resources.deterministic),
+        "settings": f"server_cpus {max(1, resources.server_cpus)}"
+        + ", deterministic false" * (not resources.deterministic),
         "numpy": version("numpy"),
     }
     if resources.address is None and not resources.gpus_per_actor and not resources.server_gpus:
