@@ -231,7 +231,7 @@ def test_processes_of_this_machine_map_the_file_and_other_nodes_get_its_content(
     assert isinstance(here.dataset.train, MappedSplit)
     assert not isinstance(away.dataset.train, MappedSplit)
     numbers = here.dataset.train.x.nbytes + here.dataset.test.x.nbytes
-    assert len(pickle.dumps(here)) < len(pickle.dumps(away)) - numbers + 200  # the files' names
+    assert len(pickle.dumps(here)) < len(pickle.dumps(away)) - numbers + 1000  # the files' names and digests
     assert np.array_equal(pickle.loads(pickle.dumps(here)).dataset.train.x, away.dataset.train.x)
 
 
