@@ -43,7 +43,7 @@ def fits(path: Path, shape: tuple[int, ...]) -> bool:
 
 
 def write_rows(path: Path, shape: tuple[int, ...], parts: Iterator[Array]) -> None:
-    """Write float32 rows [n, ...] of consecutive parts as one file of this shape, and its checksum beside it.
+    """Write float32 rows [n, ...] of consecutive parts as one file of this shape, and its checksum next to it.
 
     It gets its name once it is whole.
 

@@ -119,10 +119,15 @@ class Checkpoints:
         Raises:
             RunError: it is damaged, or belongs to another run.
         """
+        if self.directory.is_symlink():
+            raise RunError(_describe_link(self.directory, "a folder"))
         committed = self._committed()
         if not committed:
             return None
         place = committed[-1]
+        for path in (place, *(place / name for name in (MANIFEST, CLIENTS, SERVER))):
+            if path.is_symlink():
+                raise RunError(_describe_link(path, "a folder" if path == place else "a file"))
         manifest = self._manifest(place)
         for name in (CLIENTS, SERVER):
             if _file_digest(place / name) != manifest["files"].get(name):
@@ -177,7 +182,7 @@ class Checkpoints:
 
 
 def _read_recorded(values: Mapping[str, Any]) -> Recorded:
-    """Return what a manifest recorded. Older ones have only two names of the identity, as keys of their own."""
+    """Return what a manifest recorded. Older ones have only two names of the identity, as separate keys."""
     fields = {key: value for key, value in values.items() if key not in ("code", "data")}
     old = {key: value for key in ("code", "data") if (value := values.get(key)) is not None}
     identity = {**old, **values.get("identity", {})}
@@ -226,6 +231,11 @@ def _file_digest(path: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
+
+
+def _describe_link(path: Path, allowed: str) -> str:
+    """Return why a link is refused: a run directory may come from somebody else, and the run writes below it."""
+    return f"{path}: found a link, allowed: {allowed}; put what it leads to in its place"
 
 
 def _describe_damage(place: Path, found: str) -> str:

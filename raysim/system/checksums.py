@@ -1,8 +1,8 @@
-"""Checksums beside the files of a cache, so that damaged content, or the content of another file, is not used."""
+"""Checksums next to the files of a cache, so that damaged content, or the content of another file, is not used."""
 
 from pathlib import Path
 
-from raysim.system.files import digest_file, read_whole, write_whole
+from raysim.system.files import read_whole, write_whole
 
 
 def checksum_path(path: Path) -> Path:
@@ -16,17 +16,8 @@ def write_checksum(path: Path, digest: str) -> None:
 
 
 def is_as_written(path: Path, digest: str) -> bool:
-    """Return whether a file with this SHA-256 digest has the checksum beside it, under its own name."""
+    """Return whether a file with this SHA-256 digest has the checksum next to it, under its own name."""
     try:
         return read_whole(checksum_path(path)) == f"{digest}  {path.name}\n".encode()
     except OSError:
         return False
-
-
-def digest_if_whole(path: Path) -> str | None:
-    """Return the SHA-256 digest of a regular file if its content is what was written, else None."""
-    try:
-        digest = digest_file(path)
-    except OSError:
-        return None
-    return digest if is_as_written(path, digest) else None

@@ -354,3 +354,16 @@ def test_an_older_checkpoint_has_digests_of_code_and_data_only(tmp_path: Path) -
     (out / "summary.json").unlink()
     with pytest.raises(ConfigError, match=r"^--resume: the data of dataset npz .* changed since the checkpoint"):
         raysim.run(None, out=out, local=True, resume=True)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "checkpoints/000002", "checkpoints/000002/clients.bin"])
+def test_a_link_in_place_of_a_checkpoint_is_refused(name: str, tmp_path: Path) -> None:
+    """A run directory may come from somebody else. Nothing is read or written where the link leads."""
+    out, elsewhere = cut_off(tmp_path), tmp_path / "elsewhere"
+    (out / name).rename(elsewhere)
+    (out / name).symlink_to(elsewhere)
+    before = contents(tmp_path)
+    allowed = "a file" if name.endswith(".bin") else "a folder"
+    with pytest.raises(RunError, match=f"^{out / name}: found a link, allowed: {allowed}; put what it leads to in its"):
+        raysim.run(None, out=out, local=True, resume=True)
+    assert contents(tmp_path) == before
