@@ -31,7 +31,7 @@ from raysim.models.adapters import find_adapters
 from raysim.models.building import build_model
 from raysim.models.stages import StagedNetwork, tensors_of
 from raysim.system.capacity import this_machine
-from raysim.system.checksums import is_as_written
+from raysim.system.checksums import is_as_written, note_unfit
 from raysim.system.custom_code import digest_custom_code
 from raysim.system.device import choose_device, describe_machine, set_torch
 from raysim.system.errors import ConfigError
@@ -117,14 +117,14 @@ class FeaturePass:
         Raises:
             ConfigError: a file cannot be written.
         """
-        made, files, damaged = list[Split](), list[PinnedFile](), list[Path]()
+        made, files = list[Split](), list[PinnedFile]()
+        notes, doubts = [*self._federation.dataset.notes], [*self._federation.dataset.doubts]
         for split, path in zip(self._splits, self._names, strict=True):
             assert path is not None, "samples that are missing have no features"
             try:
                 pinned = self._find(path, split)
                 if pinned is None:
-                    if path.exists():
-                        damaged.append(path)
+                    note_unfit(path, "model.cache", "features were computed", notes, doubts)
                     with torch_untouched():
                         set_torch(self._device, self._config.resources.deterministic)
                         write_rows(path, (len(split), *self.shape), self._rows(split))
@@ -140,12 +140,9 @@ class FeaturePass:
         digests = " ".join(f"{file.path.stem} {file.sha256}" for file in files)
         cached = {"data": digest_data(self._federation), "features": sha256(digests.encode()).hexdigest()}
         federation = self._with(made)
-        doubts = [
-            f"model.cache: {path} was not as it was written, so its features were computed again" for path in damaged
-        ]
         return replace(
             federation,
-            dataset=replace(federation.dataset, doubts=(*federation.dataset.doubts, *doubts)),
+            dataset=replace(federation.dataset, notes=tuple(notes), doubts=tuple(doubts)),
             cached=cached,
             files=[*federation.files, *([] if shipped else files)],
         )

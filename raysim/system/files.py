@@ -7,9 +7,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from shlex import quote
-from typing import BinaryIO
 
 from raysim.system.errors import ConfigError, NotWritten
 
@@ -38,7 +38,7 @@ def read_whole(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file, or a link to one, to read it.
 
     Raises:

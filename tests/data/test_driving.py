@@ -181,7 +181,8 @@ def test_windows_shine_at_night() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["another size", "other dtypes", "another vehicle's", "a missing key", "half", "a pipe"]
+    "kind",
+    ["another size", "other dtypes", "another vehicle's", "a missing key", "half", "a pipe", "without a checksum"],
 )
 def test_files_of_other_frames_are_not_used(kind: str, tmp_path: Path) -> None:
     """They are drawn again, once, and that is said. Of the two vehicles' files with 3 frames, one is changed."""
@@ -200,11 +201,16 @@ def test_files_of_other_frames_are_not_used(kind: str, tmp_path: Path) -> None:
     elif kind == "another vehicle's":  # with its own checksum
         path.write_bytes(other.read_bytes())
         checksum_path(path).write_bytes(checksum_path(other).read_bytes())
+    elif kind == "without a checksum":  # as an older raysim wrote it
+        path.write_bytes(content)
+        checksum_path(path).unlink()
     elif kind == "half":
         path.write_bytes(content[: len(content) // 2])
     else:
         os.mkfifo(path)
     found = make(tmp_path, size=32)
-    assert found.doubts == (f"dataset: {path} was not as it was written, so its frames were drawn again",)
+    damaged = (f"dataset: {path} was not as it was written, so its frames were drawn again",)
+    old = (f"{path} had no checksum, so its frames were drawn again",)
+    assert (found.doubts, found.notes) == (((), old) if kind == "without a checksum" else (damaged, ()))
     assert all((a == b).all() for a, b in ((found.train.x, expected.train.x), (found.train.y, expected.train.y)))
     assert make(tmp_path, size=32).doubts == ()

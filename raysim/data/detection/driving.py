@@ -15,7 +15,7 @@ from raysim.data.dataset import Array, Dataset, Split, require_memory
 from raysim.data.detection.drawing import Area, Light, Weather, draw_frame, light_of
 from raysim.data.detection.streets import CLASSES, SPEED, highway, route, town
 from raysim.objectives.boxes import pad_boxes
-from raysim.system.checksums import is_as_written, write_checksum
+from raysim.system.checksums import is_as_written, note_unfit, write_checksum
 from raysim.system.files import read_whole, write_whole
 
 MOST = 16  # boxes of a frame, the nearest
@@ -61,7 +61,8 @@ def driving(
         vehicles * max(frames, tests) * 3 * size * size, "dataset.frames", f"{frames} for {vehicles} vehicles"
     )
 
-    damaged: list[Path] = []
+    notes: list[str] = []
+    doubts: list[str] = []
 
     def drive(vehicle: int, count: int, training: bool) -> dict[str, Array]:
         area = areas[vehicle % len(areas)]
@@ -70,8 +71,7 @@ def driving(
         name = hashlib.blake2b(repr((DRAWING, keys)).encode(), digest_size=16).hexdigest()
         path = root / FOLDER / f"{name}.npz"
         if (arrays := read_kept(path)) is None:
-            if path.exists():
-                damaged.append(path)
+            note_unfit(path, "dataset", "frames were drawn", notes, doubts)
             arrays = draw(number, count, area)
             keep(path, arrays)
         return arrays
@@ -99,8 +99,7 @@ def driving(
         return Split(x, y, vehicle if training else None, columns)
 
     train, test = make_split(frames, True), make_split(tests, False)
-    doubts = tuple(f"dataset: {path} was not as it was written, so its frames were drawn again" for path in damaged)
-    return Dataset(train, test, len(CLASSES), CLASSES, doubts=doubts)
+    return Dataset(train, test, len(CLASSES), CLASSES, notes=tuple(notes), doubts=tuple(doubts))
 
 
 def read_kept(path: Path) -> dict[str, Array] | None:
