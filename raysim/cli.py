@@ -210,7 +210,7 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.sweeps.sweep_display import (
         describe_outcome,
         list_ends,
-        list_other_code,
+        list_other_inputs,
         list_runs,
         open_sweep_display,
         summarise_outcomes,
@@ -224,7 +224,7 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
         shown.log = RAYS_LOG
         outcomes = carry_out(plan, asked.local, asked.jobs, shown)
     if not asked.quiet:
-        print(*list_ends(outcomes), *list_other_code(outcomes), summarise_outcomes(outcomes, plan), sep="\n")
+        print(*list_ends(outcomes), *list_other_inputs(outcomes), summarise_outcomes(outcomes, plan), sep="\n")
         print(f"sweep directory: {plan.out}")
         if any(outcome.status == "done" for outcome in outcomes):
             print(f"report:          raysim report {quote(str(plan.out))}")

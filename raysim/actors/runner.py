@@ -73,7 +73,7 @@ class RayRunner:
         apart: bool = False,
     ) -> None:
         self.placement = placement
-        self.machines: dict[str, str] = {}  # node that has hosts -> its kind of machine
+        self.machines: Mapping[str, str] = {}  # node that has hosts -> its kind of machine
         self.forked = 0  # the number of forked hosts
         self._hosts = hosts
         self._broadcasts: dict[str, Broadcast] = {}  # name -> the newest version, stored

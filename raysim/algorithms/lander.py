@@ -104,6 +104,7 @@ class Lander(Method):
 
     needs: ClassVar = frozenset({"server_boundaries", "one_head", "classes"})
     instead: ClassVar = {"barrier": "keep_best=false"}
+    files: ClassVar = ("embeddings",)
     replies: ClassVar = {"projection": "mean", "first_epoch": "sum"}
 
     def waits(self) -> bool:

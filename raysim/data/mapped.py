@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from raysim.data.dataset import Array, Split
+from raysim.system.checksums import write_checksum
+from raysim.system.files import digest_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,17 +33,19 @@ def open_split(path: Path, y: Array, clients: Array | None, columns: Mapping[str
     return MappedSplit(np.load(path, mmap_mode="r"), y, clients, columns, path)
 
 
-def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
-    """Return whether a file has float32 numbers of this shape."""
+def fits(path: Path, shape: tuple[int, ...]) -> bool:
+    """Return whether a regular file has float32 numbers of this shape. Its content is not read."""
     try:
-        found = np.load(path, mmap_mode="r")
+        found = np.load(path, mmap_mode="r") if path.is_file() else None
     except (OSError, ValueError):
         return False
     return isinstance(found, np.memmap) and (found.dtype, found.shape) == (np.float32, shape)
 
 
 def write_rows(path: Path, shape: tuple[int, ...], parts: Iterator[Array]) -> None:
-    """Write float32 rows [n, ...] of consecutive parts as one file of this shape. It gets its name once it is whole.
+    """Write float32 rows [n, ...] of consecutive parts as one file of this shape, and its checksum next to it.
+
+    It gets its name once it is whole.
 
     Raises:
         OSError: the file cannot be written, or there is no room for it.
@@ -64,7 +68,9 @@ def write_rows(path: Path, shape: tuple[int, ...], parts: Iterator[Array]) -> No
             file.flush()
             os.fsync(file.fileno())
         os.chmod(part, 0o644)
+        digest = digest_file(Path(part))
         os.replace(part, path)
+        write_checksum(path, digest)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(part)

@@ -26,6 +26,7 @@ class Started:
     rounds: int  # the number of rounds of the whole run
     done: int = 0  # the number of rounds before the checkpoint from which the run resumes
     actors: int = 0  # the number of Ray actors: the coordinator and the hosts; 0 if one process does all
+    machine: str | None = None  # the kinds of machines that compute
 
 
 class Dispatched(NamedTuple):

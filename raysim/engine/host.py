@@ -1,7 +1,8 @@
 """A host: the owner of some clients, which share one model instance and one copy of the data."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from raysim.engine.compatibility import make_methods
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.host_evaluation import HostEvaluation
 from raysim.engine.hosted_client import HostedClient
+from raysim.engine.input_files import find_on_this_node
 from raysim.engine.new_clients import NewClients
 from raysim.engine.orders import Order, Train
 from raysim.engine.phases import Phases
@@ -31,6 +33,7 @@ from raysim.models.layers import find_head
 from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
 from raysim.system.errors import RunError, describe_error, locate_errors
+from raysim.system.pinned import check_files
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
@@ -50,6 +53,7 @@ class ClientHost:
         self.broadcasts: dict[str, Broadcast] = {}  # name -> the newest version
         self.seconds: dict[int, float] = {}  # client of the last order -> the seconds that this client took
         self._methods = make_methods(config)
+        self._files = find_on_this_node(config, [file for file in federation.files if file.used_by_clients])
         self.model = _build_model(config, federation, self._methods, device)
         self._calls = HookCalls(self.model, Profile(config.logging.profile, device))
         self._new = NewClients(config, federation, self._methods, self.model, self.broadcasts, self._calls)
@@ -69,7 +73,8 @@ class ClientHost:
         methods = order.operation.describe(self._methods)
         who = f"round {order.round_info.round}: a client half ({methods}), the model or the data stream"
         # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
-        with guard_globals(who, "client"), torch_restored(), self._calls.profile.part("client: everything else"):
+        profile = self._calls.profile.part("client: everything else")
+        with self._files_unchanged(), guard_globals(who, "client"), torch_restored(), profile:
             self.seconds = {}
             for clients in self._trainer.divide([self.clients[number] for number in order.clients], work):
                 began = time.perf_counter()
@@ -93,12 +98,28 @@ class ClientHost:
     def evaluate(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> Scores:
         """Count the correct predictions of the broadcast model on parts of the test sets."""
         self.receive(broadcasts)
-        return self._evaluation.test_model(chunks, self.broadcasts)
+        with self._files_unchanged():
+            return self._evaluation.test_model(chunks, self.broadcasts)
 
     def evaluate_clients(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> dict[int, Scores]:
         """Count the correct predictions of each client's personalized model; see `HostEvaluation.test_clients`."""
         self.receive(broadcasts)
-        return self._evaluation.test_clients(chunks, self.broadcasts["model"], self.clients)
+        with self._files_unchanged():
+            return self._evaluation.test_clients(chunks, self.broadcasts["model"], self.clients)
+
+    @contextmanager
+    def _files_unchanged(self) -> Iterator[None]:
+        """Check before and after work that the files that are mapped here have the content that the run began with.
+
+        What was computed with other content gets into no model. A file that has become shorter is noticed before its
+        missing pages are read.
+
+        Raises:
+            RunError: one has other content, or cannot be read.
+        """
+        self._files = check_files(self._files)
+        yield
+        self._files = check_files(self._files)
 
     def receive(self, broadcasts: Sequence[Broadcast]) -> None:
         """Store broadcasts, replacing older versions."""

@@ -11,11 +11,14 @@ from raysim.engine.orders import Order
 from raysim.engine.replies import Reply
 from raysim.evaluation.scoring import Chunk, Counts, Scores
 from raysim.federation.federation import Federation
-from raysim.system.device import choose_device, set_torch
+from raysim.system.device import choose_device, describe_machine, set_torch
 
 
 class Runner(Protocol):
     """Interface of runners. Each host processes its orders first in, first out."""
+
+    machines: Mapping[str, str]
+    """Each place with hosts, and its kind of machine."""
 
     def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Any:
         """Start an order at all its clients, and return a ticket for `finish`. The order may still be in progress."""
@@ -52,6 +55,7 @@ class LocalRunner:
         resources = config.resources
         set_torch(choose_device(resources.gpus_per_actor or resources.server_gpus), resources.deterministic)
         device = choose_device(resources.gpus_per_actor)
+        self.machines: Mapping[str, str] = {"this process": describe_machine(device)}
         self.host = ClientHost(config, federation, range(config.clients.count), device)
         if states is not None:
             self.host.restore(states)

@@ -10,11 +10,12 @@ from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
-from raysim.engine.compatibility import check_fit
+from raysim.engine.compatibility import check_fit, make_methods
 from raysim.engine.events import Accuracies, Caution, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
 from raysim.engine.host_evaluation import EVALUATED
 from raysim.engine.hosted_server import HostedServer
+from raysim.engine.input_files import find_on_this_node, pin_files_of, pin_weights
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
@@ -34,7 +35,9 @@ from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_custom
+from raysim.system.device import describe_machine
 from raysim.system.errors import RunError, describe_error, locate_errors
+from raysim.system.pinned import check_files
 from raysim.system.shared_memory import separate
 from raysim.system.state import Stateful, decode, encode
 
@@ -48,9 +51,11 @@ def load_parts(config: Config) -> tuple[Federation, FlatModel]:
         ConfigError: the data are missing, or the data or the model do not suit the scenario.
     """
     federation = build_federation(config)
+    files = pin_weights(config)  # before they are read
     model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
     check_fit(config, model, federation.classes)
-    return cache_features(config, federation), model
+    files += pin_files_of(make_methods(config).items())
+    return cache_features(config, replace(federation, files=files)), model
 
 
 def simulate_here(
@@ -92,6 +97,7 @@ class Simulation(Stateful):
             "_saving",
             "_last_scores",
             "_counts_memories",
+            "_files",
         }
     )
 
@@ -106,6 +112,7 @@ class Simulation(Stateful):
         self.config = config
         self.federation = federation
         self.runner = runner
+        self._files = find_on_this_node(config, federation.files)
         self.model = model or check_model(config, federation.shape, federation.classes, federation.vocabulary)
         self.server = HostedServer(config, federation, self.model)
         self.exchange = Exchange(config, self.server, runner)
@@ -152,7 +159,9 @@ class Simulation(Stateful):
     def events(self) -> Generator[Event, None, None]:
         """Run the remaining rounds, until the last one or until stopped, and yield events."""
         last, done = self.federation.availability.rounds, self.server.round
-        yield Started(self._evaluate()[0] if not done else None, last, done)
+        untrained = self._evaluate()[0] if not done else None
+        machines = {describe_machine(self.server.device), *self.runner.machines.values()}
+        yield Started(untrained, last, done, machine="; ".join(sorted(machines)))
         while self.server.round < last and not self.stopping.is_set():
             yield self._round()
             yield from map(Caution, self.exchange.take_warnings())
@@ -162,7 +171,9 @@ class Simulation(Stateful):
         if self._saved < self.server.round < last:
             yield self._checkpoint()
         self.model.load(self._model_to_test().value)
-        yield Finished(self.model.state_dict(), interrupted=self.server.round < last, per_client=self._per_client())
+        per_client = self._per_client()
+        self._files = check_files(self._files)
+        yield Finished(self.model.state_dict(), interrupted=self.server.round < last, per_client=per_client)
 
     def _round(self) -> RoundDone:
         """Carry out a round, with its evaluation if one is due, and return its event."""
@@ -269,4 +280,5 @@ class Simulation(Stateful):
 
     def _checkpoint(self) -> Checkpoint:
         self._saved, self._saving = self.server.round, False
+        self._files = check_files(self._files)
         return Checkpoint(self.server.round, encode(self.state()), self.runner.snapshot())

@@ -3,7 +3,7 @@
 A pass in chunks of a fixed size computes them, each chunk on one thread. So the bits depend neither on the number of
 threads nor on the run's hosts. A file's name is a hash of all that its content follows from. These are the samples,
 their normalization, the frozen weights, the architecture, a custom model's code and the kind of machine. Runs share
-files.
+files. A file without its checksum, or with other content, is computed again.
 """
 
 import json
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +23,19 @@ from raysim.config.document import to_plain
 from raysim.data.dataset import Array, Split, blank
 from raysim.data.downloading import report_progress
 from raysim.data.loading import resolve_root
-from raysim.data.mapped import is_whole, open_split, write_rows
+from raysim.data.mapped import fits, open_split, write_rows
 from raysim.data.pixels import Source
+from raysim.federation.data_digest import digest_data
 from raysim.federation.federation import Federation
 from raysim.models.adapters import find_adapters
 from raysim.models.building import build_model
 from raysim.models.stages import StagedNetwork, tensors_of
 from raysim.system.capacity import this_machine
+from raysim.system.checksums import is_as_written, note_unfit
 from raysim.system.custom_code import digest_custom_code
 from raysim.system.device import choose_device, describe_machine, set_torch
 from raysim.system.errors import ConfigError
+from raysim.system.pinned import PinnedFile, pin_file
 from raysim.system.seeding import torch_untouched
 from raysim.system.version import VERSION
 
@@ -89,7 +92,7 @@ class FeaturePass:
     def to_compute(self) -> int:
         """The number of samples without features in a file."""
         files = zip(self._splits, self._names, strict=True)
-        return sum(len(split) for split, path in files if path is None or not is_whole(path, (len(split), *self.shape)))
+        return sum(len(split) for split, path in files if path is None or not fits(path, (len(split), *self.shape)))
 
     def seconds_per_sample(self) -> float:
         """Measure the seconds that one core takes for a sample's features, the second time."""
@@ -114,15 +117,18 @@ class FeaturePass:
         Raises:
             ConfigError: a file cannot be written.
         """
-        made = list[Split]()
+        made, files = list[Split](), list[PinnedFile]()
+        notes, doubts = [*self._federation.dataset.notes], [*self._federation.dataset.doubts]
         for split, path in zip(self._splits, self._names, strict=True):
             assert path is not None, "samples that are missing have no features"
-            shape = (len(split), *self.shape)
             try:
-                if not is_whole(path, shape):
+                pinned = self._find(path, split)
+                if pinned is None:
+                    note_unfit(path, "model.cache", "features were computed", notes, doubts)
                     with torch_untouched():
                         set_torch(self._device, self._config.resources.deterministic)
-                        write_rows(path, shape, self._rows(split))
+                        write_rows(path, (len(split), *self.shape), self._rows(split))
+                    pinned = pin_file("model.cache", path)
                 mapped = open_split(path, split.y, split.clients, split.columns)
             except OSError as error:
                 problem = f"{path} cannot be written: {error.strerror or error}"
@@ -130,7 +136,23 @@ class FeaturePass:
                 raise ConfigError(f"model.cache: {problem}, allowed: {allowed}") from error
             shipped = self._config.resources.address is not None
             made.append(replace(split, x=np.asarray(mapped.x)) if shipped else mapped)
-        return self._with(made)
+            files.append(pinned)
+        digests = " ".join(f"{file.path.stem} {file.sha256}" for file in files)
+        cached = {"data": digest_data(self._federation), "features": sha256(digests.encode()).hexdigest()}
+        federation = self._with(made)
+        return replace(
+            federation,
+            dataset=replace(federation.dataset, notes=tuple(notes), doubts=tuple(doubts)),
+            cached=cached,
+            files=[*federation.files, *([] if shipped else files)],
+        )
+
+    def _find(self, path: Path, split: Split) -> PinnedFile | None:
+        """Return the file of a split's features, or None if it has to be computed. All of its content is read."""
+        if not fits(path, (len(split), *self.shape)):
+            return None
+        found = pin_file("model.cache", path)
+        return found if is_as_written(path, found.sha256) else None
 
     def _with(self, splits: Sequence[Split]) -> Federation:
         """Return the federation with other splits."""

@@ -1,7 +1,7 @@
 """The data of a run: the dataset, its stream of tasks, and each client's samples by round."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -33,6 +33,7 @@ from raysim.objectives import Objective
 from raysim.objectives.classification import Classification
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
+from raysim.system.pinned import PinnedFile
 
 Protocol = Literal["domain_il", "class_il", "class_il_seen", "task_il"]
 CLASSIFICATION = Classification()
@@ -59,6 +60,10 @@ class Federation:
     objective: Objective = CLASSIFICATION
     raw_shape: tuple[int, ...] = ()
     """The shape of a sample before features took its place (model.cache); empty if none did."""
+    cached: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the samples before that (`data`) and of the features (`features`)."""
+    files: Sequence[PinnedFile] = ()
+    """The files that the run uses and that must not change, such as weights; see raysim.engine.input_files."""
 
     @cached_property
     def classes(self) -> int:

@@ -7,18 +7,19 @@ from typing import Any
 
 from raysim.callbacks.callback_list import CallbackList, Named
 from raysim.config import Config
+from raysim.engine.events import Started
 from raysim.federation.federation import Federation
 from raysim.launch.display import RunDisplay, show_warning
 from raysim.launch.recovery import Recovery, Start
 from raysim.launch.resuming import resume_command
 from raysim.launch.stop_file import STOP, StopFile
+from raysim.models.flat import FlatModel
+from raysim.records.identity import describe_changes
 from raysim.records.recorder import Recorder
 from raysim.records.result import Result
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts
-
-WHAT_CHANGES = {"code": "custom code", "data": "data"}
 
 
 class Execution:
@@ -27,6 +28,7 @@ class Execution:
     Args:
         config: the resolved config.
         federation: its data.
+        model: its initial model.
         callbacks: with their names.
         directory: the run's.
         display: shows its events.
@@ -42,6 +44,7 @@ class Execution:
         self,
         config: Config,
         federation: Federation,
+        model: FlatModel,
         callbacks: Named,
         directory: Path,
         display: RunDisplay,
@@ -51,7 +54,7 @@ class Execution:
     ) -> None:
         self.recovery = Recovery(start, config.checkpoint.tries)
         self.result: Result | None = None
-        self._config, self._federation, self._callbacks = config, federation, callbacks
+        self._config, self._federation, self._model, self._callbacks = config, federation, model, callbacks
         self._directory, self._display, self._local, self._new = directory, display, local, new
 
     def run(self, began: float, footprint: Footprint, around: AbstractContextManager[Any]) -> Result:
@@ -79,11 +82,10 @@ class Execution:
             ConfigError: another process is using the directory, or there is no room for the run.
             RunError: the run failed, a callback did, or something could not be written.
         """
-        with Recorder(self._config, self._federation, self._directory, began, footprint, self._new) as recorder:
-            if recorder.changed and recorder.saved is not None:
-                what = " and the ".join(WHAT_CHANGES[name] for name in recorder.changed)
-                until = f"since round {recorder.saved.round}, from which it resumes"
-                show_warning(self._display, f"the {what} of the run changed {until}; its results are of both versions")
+        recorder_of_run = Recorder(
+            self._config, self._federation, self._model, self._directory, began, footprint, self._new
+        )
+        with recorder_of_run as recorder:
             audience = CallbackList(self._callbacks, recorder, self._federation.availability.rows)
             try:
                 # closing the events ends the actors before their cluster
@@ -93,6 +95,8 @@ class Execution:
                     closing(self.recovery.events(recorder)) as events,
                 ):
                     for event in events:
+                        if isinstance(event, Started):
+                            self._warn_of_changes(recorder)
                         ends = audience.take(event)
                         self._display.take(event)
                         if ends is not None:
@@ -112,6 +116,11 @@ class Execution:
                     error.add_note(f"{where}: {resume_command(self._config, self._directory, self._local)}")
                 raise
             self._end(recorder, audience, recorder.status)
+
+    def _warn_of_changes(self, recorder: Recorder) -> None:
+        """Warn if the run has resumed in other surroundings. Only once it has started are its machines known."""
+        if recorder.changed and recorder.saved is not None:
+            show_warning(self._display, describe_changes(recorder.changed, recorder.saved.round))
 
     def _stop(self) -> None:
         """End the run after its round, as its stop file asks."""

@@ -95,7 +95,15 @@ def carry_out(
                 for line in describe_start(run.config, rounds, notes, resolved.directory, run.places, local):
                     display.say(line)  # now that nothing of the config or the machine is wrong
             execution = Execution(
-                run.config, run.federation, run.callbacks, resolved.directory, display, start, local, resolved.new
+                run.config,
+                run.federation,
+                run.model,
+                run.callbacks,
+                resolved.directory,
+                display,
+                start,
+                local,
+                resolved.new,
             )
             log = None if local else _log_in(resolved.directory, display)
             return execution.run(began, footprint, _interruptible(execution.recovery, display, log))

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +49,14 @@ class Recorded:
     """The contents of a run's directory at a checkpoint; every field is a key of the manifest's `recorded`.
 
     `files` are the growing files' sizes in bytes by name, `tally` the totals, `seconds` the time the run had taken.
-    `code` and `data` have the digests of its custom code and its data, or several if these have changed.
+    `identity` says what it was computed with, see raysim.records.identity; of what has changed, it has all versions.
     """
 
     files: Mapping[str, int]
     tally: Totals
     seconds: float = 0.0
     peak_memory_bytes: int = 0
-    code: str | None = None
-    data: str | None = None
+    identity: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,10 +119,15 @@ class Checkpoints:
         Raises:
             RunError: it is damaged, or belongs to another run.
         """
+        if self.directory.is_symlink():
+            raise RunError(_describe_link(self.directory, "a folder"))
         committed = self._committed()
         if not committed:
             return None
         place = committed[-1]
+        for path in (place, *(place / name for name in (MANIFEST, CLIENTS, SERVER))):
+            if path.is_symlink():
+                raise RunError(_describe_link(path, "a folder" if path == place else "a file"))
         manifest = self._manifest(place)
         for name in (CLIENTS, SERVER):
             if _file_digest(place / name) != manifest["files"].get(name):
@@ -131,7 +135,7 @@ class Checkpoints:
         try:
             places = {client: (start, nbytes) for client, start, nbytes in manifest["clients"]}
             self._check_clients(places, (place / CLIENTS).stat().st_size)
-            recorded = Recorded(**{**manifest["recorded"], "tally": Totals(**manifest["recorded"]["tally"])})
+            recorded = _read_recorded(manifest["recorded"])
             if manifest["round"] != int(place.name):
                 raise ValueError(f"round {manifest['round']}")
         except (LookupError, TypeError, ValueError) as error:
@@ -177,6 +181,16 @@ class Checkpoints:
         return sorted(path for path in self.directory.glob("*") if path.is_dir() and path.name.isdecimal())
 
 
+def _read_recorded(values: Mapping[str, Any]) -> Recorded:
+    """Return what a manifest recorded. Older ones have only two names of the identity, as separate keys."""
+    fields = {key: value for key, value in values.items() if key not in ("code", "data")}
+    old = {key: value for key in ("code", "data") if (value := values.get(key)) is not None}
+    identity = {**old, **values.get("identity", {})}
+    if not all(isinstance(text, str) for text in identity.values()):
+        raise ValueError(f"identity {identity}")
+    return Recorded(**{**fields, "identity": identity, "tally": Totals(**values["tally"])})
+
+
 def _config_digest(config: Config) -> str:
     """Return the digest of the settings that change a run's state.
 
@@ -217,6 +231,11 @@ def _file_digest(path: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
+
+
+def _describe_link(path: Path, allowed: str) -> str:
+    """Return why a link is refused: a run directory may come from somebody else, and the run writes below it."""
+    return f"{path}: found a link, allowed: {allowed}; put what it leads to in its place"
 
 
 def _describe_damage(place: Path, found: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -13,15 +12,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysim.config import Config
-from raysim.config.lookup import names_for_actors
 from raysim.engine.compatibility import make_methods
 from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
 from raysim.engine.vectorised.support import clients_together
 from raysim.federation.federation import Federation
 from raysim.federation.holdings import find_holdings
+from raysim.models.flat import FlatModel
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
-from raysim.records.data_digest import digest_data
 from raysim.records.figures import timeline_image
+from raysim.records.identity import find_changed, identify, join_identities, refuse_other_inputs
 from raysim.records.notes import Note
 from raysim.records.result import Result, write_result
 from raysim.records.run_directory import (
@@ -37,7 +36,6 @@ from raysim.records.run_directory import (
     sha256,
 )
 from raysim.records.totals import Totals
-from raysim.system.custom_code import digest_custom_code
 from raysim.system.errors import RunError
 from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
@@ -50,6 +48,7 @@ class Recorder:
     Args:
         config: the resolved config.
         federation: its data.
+        model: its initial model.
         directory: absent or empty; or the run's own, which is then resumed from its newest checkpoint, or restarted.
         began: when the run began, by time.perf_counter.
         footprint: the memory that it takes.
@@ -57,13 +56,15 @@ class Recorder:
 
     Raises:
         RunError: the checkpoint is damaged or belongs to another run, or nothing can be written.
-        ConfigError: another process is using the directory, or has used it since the run began.
+        ConfigError: another process is using the directory, or has used it since the run began. Or the run would
+            resume with other data or files than it began with.
     """
 
     def __init__(
         self,
         config: Config,
         federation: Federation,
+        model: FlatModel,
         directory: Path,
         began: float,
         footprint: Footprint,
@@ -79,15 +80,15 @@ class Recorder:
         self._facts["test_samples"] = [len(task.test) for task in federation.tasks]
         counted = federation.objective.counts and not config.evaluation.averages_clients
         self._samples = self._facts["test_samples"] if counted else None  # of accuracies over samples
-        self._versions = find_versions()
-        self.checkpoints = Checkpoints(directory, config, self._versions["raysim"])
+        self._now = identify(config, federation, model)
+        self._refuse = partial(refuse_other_inputs, config, federation)
+        self.checkpoints = Checkpoints(directory, config, VERSION)
         self._interruptions = Interruptions(directory)
         with ExitStack() as entered:
             entered.enter_context(lock_directory(directory, "run"))
             if new:  # another run may have come and gone while this one read its data
                 claim_directory(directory)
             recorded = self._find_start(find_interruption(directory))
-            self.changed = self._note_digests({"code": recorded.code, "data": recorded.data}, federation)
             self._seconds_before = recorded.seconds  # taken by the processes before this one
             footprint.reach(recorded.peak_memory_bytes)
             self._open(recorded)
@@ -131,6 +132,8 @@ class Recorder:
         """Record one event. Raises RunError if it cannot be written."""
         match event:
             case Started():
+                if event.machine is not None:
+                    self._now["machine"] = event.machine
                 self._facts["seconds_starting"] = self._facts["seconds_starting"] or time.perf_counter() - self._began
                 self._facts["actors"] = event.actors
                 if event.evaluation is not None:
@@ -141,8 +144,7 @@ class Recorder:
             case Checkpoint():
                 self.footprint.add(event.peaks)
                 files = self._files.flush()
-                code, data = self._versions.get("code"), self._versions.get("data")
-                recorded = Recorded(files, self._totals, self._seconds(), self.footprint.peak_bytes, code, data)
+                recorded = Recorded(files, self._totals, self._seconds(), self.footprint.peak_bytes, self._identity)
                 self.checkpoints.write(event, recorded)
             case Finished():
                 self.footprint.add(event.peaks)
@@ -182,7 +184,7 @@ class Recorder:
             peak_memory_bytes=self.footprint.peak_bytes,
             recoveries=self._interruptions.count,
             rounds_recomputed=self._interruptions.rounds,
-            versions=self._versions,
+            versions={**find_versions(), **self._identity},
             directory=self.directory,
             **self._facts,
             **self._totals.summarise(config.in_step, config.objective.make().metric, self._samples),
@@ -201,23 +203,23 @@ class Recorder:
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._began
 
-    def _note_digests(self, before: Mapping[str, str | None], federation: Federation) -> list[str]:
-        """Note the digests of custom code and data in the versions, after those of a resumed run's rounds.
+    @property
+    def changed(self) -> list[str]:
+        """What is other than before the checkpoint that the run has resumed from, by its names in the identity."""
+        return find_changed(self._before, self._now)
 
-        Return which of them have changed.
-        """
-        now = {"code": digest_custom_code(names_for_actors(self.config)), "data": digest_data(federation)}
-        changed = [name for name, known in before.items() if known and known.rpartition(", then ")[2] != now[name]]
-        for name, digest in now.items():
-            if digest is not None:
-                self._versions[name] = f"{before[name]}, then {digest}" if name in changed else before[name] or digest
-        return changed
+    @property
+    def _identity(self) -> dict[str, str]:
+        """The identity of the run's rounds so far."""
+        return join_identities(self._before, self._now)
 
     def _find_start(self, lost_by: str | None) -> Recorded:
         """Return what the directory held at the newest checkpoint, after noting the rounds that this loses, if any."""
         self.saved: SavedCheckpoint | None = self.checkpoints.latest()
         start = Recorded({}, Totals([0] * self.config.clients.count))
         recorded = start if self.saved is None else self.saved.recorded
+        self._refuse(recorded.identity, self._now, self.directory)
+        self._before = recorded.identity
         check_growing(self.directory, recorded.files)
         load_recorded_rounds(self.directory, recorded.files.get(ROUNDS, 0))  # refuse a damaged file before any change
         lost = count_lost(self.directory, recorded.files)

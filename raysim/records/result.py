@@ -100,9 +100,10 @@ class Result:
     rounds_recomputed: int
     """The number of rounds that recoveries computed again."""
     versions: Mapping[str, str | None]
-    """The versions of Python, torch, Ray and raysim, and the git commit. `code` and `data` are digests.
+    """The versions of Python, torch, Ray and raysim, the git commit, and what else decides the run's bits.
 
-    `code` is of custom modules, `data` of the samples. Each is several digests if a run resumed with others."""
+    raysim.records.identity lists the names, such as `data`, `weights` and `machine`. A run that resumed with another
+    code or machine has both texts, joined by ", then "."""
     directory: Path = Path()
     """The run's directory."""
 

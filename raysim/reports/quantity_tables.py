@@ -208,16 +208,22 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
 
 
 def _explain_seeds(groups: Sequence[MethodGroup]) -> list[str]:
-    """Return sentences about seeds that not all groups have, and about those with different data in the groups."""
+    """Return sentences about seeds that not all groups have, and about different data or weights."""
     notes = []
     if len({tuple(run.summary.seed for run in group.runs) for group in groups}) > 1:
         notes.append("Not all groups have the same seeds; differences are over common ones.")
     digests: dict[int, set[str]] = {}
+    weights = set[str]()  # which no seed changes
     for run in (run for group in groups for run in group.runs):
-        if (data := run.summary.versions.get("data")) is not None:  # older versions did not write it
+        versions = run.summary.versions  # older versions did not write all
+        if (data := versions.get("data")) is not None:
             digests.setdefault(run.summary.seed, set()).add(data)
+        if (file := versions.get("weights")) is not None:
+            weights.add(file)
     if unlike := [str(seed) for seed, found in sorted(digests.items()) if len(found) > 1]:
         notes.append(f"The data of the groups differ with seed {', '.join(unlike)}, so they may not be comparable.")
+    if len(weights) > 1:
+        notes.append("The runs began with files of weights that differ, so they may not be comparable.")
     return notes
 
 

@@ -15,6 +15,7 @@ ABOUT = (
     "and the table of hyperparameters has the others."
 )
 VERSIONS = {"raysim": "raysim", "commit": "git", "torch": "torch", "Ray": "ray", "digest of the data": "data"}
+IF_KNOWN = {"digest of the weights": "weights", "machine": "machine"}  # not in all summaries
 
 
 def tabulate_facts(setting: ExperimentSetting) -> ReportTable:
@@ -30,6 +31,10 @@ def tabulate_facts(setting: ExperimentSetting) -> ReportTable:
     facts["seeds"] = _list(str(one.seed) for one in summaries)
     for name, key in VERSIONS.items():
         facts[name] = _list((one.versions.get(key) or NOTHING)[:12] for one in summaries)
+    for name, key in IF_KNOWN.items():
+        if any(one.versions.get(key) for one in summaries):
+            texts = (one.versions.get(key) or NOTHING for one in summaries)
+            facts[name] = _list(text if key == "machine" else text[:12] for text in texts)
     rows = [[TableCell(name), TableCell(text)] for name, text in facts.items()]
     return ReportTable("What was run", ("block", "keys"), rows, ABOUT, texts=2)
 

@@ -221,7 +221,7 @@ class _Runs:
         for line in (*describe_unused(methods), *describe_one_at_a_time(cell.config, methods), *filter(None, doubts)):
             self._warn(cell, line)
         shown = CellDisplay(self._display, cell)
-        run = Execution(cell.config, federation, callbacks, self._out / cell.folder, shown, start)
+        run = Execution(cell.config, federation, model, callbacks, self._out / cell.folder, shown, start)
         self._running[run] = cell, run.steps(began, footprint, _around(footprint if place.measured else None))
         if self.stopping:
             run.recovery.stop()

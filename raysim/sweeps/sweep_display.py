@@ -3,8 +3,9 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -17,10 +18,13 @@ from raysim.config.lookup import names_for_actors
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.bar import clock
 from raysim.launch.display import Display, RunDisplay, accuracy_so_far
+from raysim.models.hub_files import find_weights
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 from raysim.system.console import make_console
 from raysim.system.custom_code import digest_custom_code
+from raysim.system.errors import ConfigError
+from raysim.system.files import digest_file
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
 WIDE = 100  # columns of a terminal in which a run's task has room
@@ -176,15 +180,28 @@ def list_ends(outcomes: Sequence[RunOutcome]) -> list[str]:
     return [f"at the end of its list: {row}: {cell.at_end}" for row, cell in found.items() if cell.at_end]
 
 
-def list_other_code(outcomes: Sequence[RunOutcome]) -> list[str]:
-    """Return a line for each run that was done before its custom code was changed."""
-    return [
-        f"done with other code than now: {one.directory}; remove it and repeat the sweep to run it again"
-        for one in outcomes
-        if one.result is not None
-        and (before := one.result.versions.get("code")) is not None
-        and before != digest_custom_code(names_for_actors(one.cell.config))
-    ]
+def list_other_inputs(outcomes: Sequence[RunOutcome]) -> list[str]:
+    """Return a line for each run that was done before its custom code or its file of weights was changed."""
+    digest_weights, lines = cache(_digest_weights), []
+    for one in outcomes:
+        before = {} if one.result is None else one.result.versions
+        now = {
+            "code": digest_custom_code(names_for_actors(one.cell.config)) if "code" in before else None,
+            "weights": digest_weights(one.cell.config.model.weights) if "weights" in before else None,
+        }
+        if other := " and ".join(name for name in now if name in before and now[name] != before[name]):
+            again = "remove it and repeat the sweep to run it again"
+            lines.append(f"done with other {other} than now: {one.directory}; {again}")
+    return lines
+
+
+def _digest_weights(weights: str | None) -> str | None:
+    """Return the digest of the file that `model.weights` names, or None if it is absent now."""
+    if weights is None:
+        return None
+    with suppress(ConfigError, OSError):
+        return digest_file(find_weights(weights))
+    return None
 
 
 def _show_settings(cell: Cell) -> str:

@@ -12,6 +12,10 @@ from torch import Tensor
 
 AnyValue = TypeVar("AnyValue")
 CPU_LIST = Path("/proc/cpuinfo")
+CHOOSE_INSTRUCTIONS = (  # variables of oneDNN and MKL
+    *("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "DNNL_DEFAULT_FPMATH_MODE"),
+    *("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS"),
+)
 
 
 def to_device(value: AnyValue, device: torch.device) -> AnyValue:
@@ -57,10 +61,14 @@ def set_torch(device: torch.device, deterministic: bool) -> None:
 
 
 def describe_machine(device: torch.device) -> str:
-    """Return this machine's CPU, torch's instruction set on it, torch's version, and the GPU if used."""
+    """Return this machine's CPU, torch's instruction set on it, torch's version, and the GPU if used.
+
+    Variables that have its libraries choose other instructions are added if they are set.
+    """
     instructions = torch.backends.cpu.get_cpu_capability()
     gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
-    return f"{_find_cpu()} with {instructions}, torch {torch.__version__}{gpu}"
+    chosen = "".join(f", {name}={os.environ[name]}" for name in CHOOSE_INSTRUCTIONS if os.environ.get(name))
+    return f"{_find_cpu()} with {instructions}, torch {torch.__version__}{gpu}{chosen}"
 
 
 def _find_cpu() -> str:

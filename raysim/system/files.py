@@ -2,9 +2,12 @@
 
 import errno
 import fcntl
+import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from shlex import quote
 
@@ -33,6 +36,25 @@ def read_whole(path: Path) -> bytes:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "this is no regular file, but a pipe or a device", str(path))
     return path.read_bytes()
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file, or a link to one, to read it.
+
+    Raises:
+        OSError: the file cannot be read, or it is a folder, a pipe or a device. None of these is waited for.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "this is no regular file", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def digest_file(path: Path) -> str:
+    """Return the SHA-256 digest of a regular file's content. Raises OSError if it cannot be read."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

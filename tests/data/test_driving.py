@@ -1,6 +1,7 @@
 """The drawn streets: the same frames each time, boxes of visible pixels, places by hand, and vehicles that differ."""
 
 import hashlib
+import os
 from collections.abc import Callable
 from math import pi
 from pathlib import Path
@@ -15,6 +16,7 @@ from raysim.data.detection.driving import DRAWING, driving
 from raysim.data.detection.streets import CAR, PEDESTRIAN, RAIL, TRUCK, Things, hashed, route
 from raysim.data.loading import check_dataset
 from raysim.objectives.boxes import check_boxes
+from raysim.system.checksums import checksum_path
 
 SMALL = {"vehicles": 2, "frames": 3, "tests": 2, "seconds": 4.0, "size": 64}
 
@@ -82,10 +84,10 @@ def test_frames_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"PK\x03\x04 half a file"])
 def test_a_file_that_cannot_be_read_is_written_again(tmp_path: Path, content: bytes) -> None:
     frames = make(tmp_path)
-    for path in (tmp_path / "driving").iterdir():
+    for path in (tmp_path / "driving").glob("*.npz"):
         path.write_bytes(content if content else path.read_bytes()[:-40])
     assert (make(tmp_path).train.x == frames.train.x).all()
-    assert all(path.stat().st_size > 1000 for path in (tmp_path / "driving").iterdir())
+    assert all(path.stat().st_size > 1000 for path in (tmp_path / "driving").glob("*.npz"))
 
 
 def test_weather_and_hours_change_pixels_and_no_boxes() -> None:
@@ -176,3 +178,39 @@ def test_windows_shine_at_night() -> None:
     assert night.max() > 200
     assert np.median(night) < 40
     assert drawing.light_of(23, "clear").tint.max() < 0.25
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["another size", "other dtypes", "another vehicle's", "a missing key", "half", "a pipe", "without a checksum"],
+)
+def test_files_of_other_frames_are_not_used(kind: str, tmp_path: Path) -> None:
+    """They are drawn again, once, and that is said. Of the two vehicles' files with 3 frames, one is changed."""
+    expected = make(tmp_path, size=32)
+    path, other = (
+        path for path in sorted((tmp_path / "driving").glob("*.npz")) if len(np.load(path)["x"]) == SMALL["frames"]
+    )
+    arrays, content = dict(np.load(path)), path.read_bytes()
+    path.unlink()
+    if kind == "another size":
+        np.savez_compressed(path, **arrays | {"x": arrays["x"][..., :8, :8]})
+    elif kind == "other dtypes":
+        np.savez_compressed(path, **arrays | {"x": arrays["x"].astype(np.float64)})
+    elif kind == "a missing key":
+        np.savez_compressed(path, **{name: arrays[name] for name in ("x", "y", "second")})
+    elif kind == "another vehicle's":  # with its own checksum
+        path.write_bytes(other.read_bytes())
+        checksum_path(path).write_bytes(checksum_path(other).read_bytes())
+    elif kind == "without a checksum":  # as an older raysim wrote it
+        path.write_bytes(content)
+        checksum_path(path).unlink()
+    elif kind == "half":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        os.mkfifo(path)
+    found = make(tmp_path, size=32)
+    damaged = (f"dataset: {path} was not as it was written, so its frames were drawn again",)
+    old = (f"{path} had no checksum, so its frames were drawn again",)
+    assert (found.doubts, found.notes) == (((), old) if kind == "without a checksum" else (damaged, ()))
+    assert all((a == b).all() for a, b in ((found.train.x, expected.train.x), (found.train.y, expected.train.y)))
+    assert make(tmp_path, size=32).doubts == ()

@@ -1,10 +1,12 @@
 """Features in place of samples: runs with them and without, their files, and what needs the samples."""
 
 import importlib
+import os
 import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 import raysim
 from raysim.config import Config, load
 from raysim.data.mapped import MappedSplit, write_rows
+from raysim.engine.events import RoundDone
 from raysim.engine.simulation import load_parts
 from raysim.estimate.memory import estimate_memory
 from raysim.evaluation.finished_run import evaluate
@@ -23,7 +26,8 @@ from raysim.federation.features import CHUNK, FeaturePass
 from raysim.federation.federation import build_federation
 from raysim.launch.check import check_run
 from raysim.system.capacity import Capacity
-from raysim.system.errors import ConfigError
+from raysim.system.checksums import checksum_path
+from raysim.system.errors import ConfigError, RunError
 
 pytestmark = pytest.mark.usefixtures("quiet_torch", "folder")
 
@@ -104,7 +108,8 @@ def test_features_depend_neither_on_neighbours_nor_on_threads(monkeypatch: pytes
 
 def test_a_file_is_computed_once_and_named_by_what_it_depends_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = features_of(made())
-    files = {*folder.iterdir()}
+    files = {*folder.glob("*.npy")}
+    assert {*folder.iterdir()} == files | {checksum_path(path) for path in files}
     assert len(files) == 2
     with monkeypatch.context() as patch:
         patch.setattr(features, "write_rows", lambda *_: pytest.fail("it is there"))
@@ -112,8 +117,8 @@ def test_a_file_is_computed_once_and_named_by_what_it_depends_on(folder: Path, m
         assert all(map(np.array_equal, first, again))
     for more in ({"seed": 1}, {"dataset__normalize": BY_COLOUR["dataset.normalize"]}, {"model__heads": 1}):
         features_of(made(**more))
-        assert len({*folder.iterdir()} - files) == 2
-        files = {*folder.iterdir()}
+        assert len({*folder.glob("*.npy")} - files) == 2
+        files = {*folder.glob("*.npy")}
     features_of(made(dataset__train=SAMPLES + 1))  # the tests are others, too: they are drawn after
     assert len(files) == 8
 
@@ -151,10 +156,75 @@ def test_a_pass_that_is_cut_off_leaves_no_file(folder: Path, monkeypatch: pytest
             features_of(made())
     assert [*folder.iterdir()] == []
     expected = features_of(made())
-    short, other = folder.iterdir()
+    short, other = folder.glob("*.npy")
     short.write_bytes(short.read_bytes()[:-4])
     np.save(other, np.zeros(3, np.float32))
     assert all(map(np.array_equal, features_of(made()), expected))
+
+
+def damage(path: Path, kind: str) -> None:
+    """Make a file of features one that must not be used."""
+    if kind == "one bit":
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+    elif kind == "no checksum":
+        checksum_path(path).unlink()
+    elif kind == "the file of another run":  # of the same shape, with its own checksum
+        values = np.load(path) + 1
+        path.unlink()
+        checksum_path(path).unlink()
+        write_rows(path.with_name("other.npy"), values.shape, iter([values]))
+        path.with_name("other.npy").rename(path)
+        checksum_path(path.with_name("other.npy")).rename(checksum_path(path))
+    else:
+        path.unlink()
+        os.mkfifo(path) if kind == "a pipe" else path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("kind", ["one bit", "no checksum", "the file of another run", "a pipe", "a device"])
+def test_damaged_features_are_computed_again_and_that_is_said(kind: str, folder: Path) -> None:
+    expected = features_of(made())
+    (path,) = (path for path in folder.glob("*.npy") if len(np.load(path)) == TESTS)
+    damage(path, kind)
+    federation, _ = load_parts(made())
+    said = f"model.cache: {path} was not as it was written, so its features were computed again"
+    old = f"{path} had no checksum, so its features were computed again"
+    found = federation.dataset
+    assert (found.doubts, found.notes) == (((), (old,)) if kind == "no checksum" else ((said,), ()))
+    assert np.array_equal(federation.dataset.test.x, expected[1])
+    again, _ = load_parts(made())
+    assert (again.dataset.doubts, again.dataset.notes) == ((), ())
+
+
+def test_a_run_with_features_has_the_identity_of_its_data_too(tmp_path: Path) -> None:
+    """Of the samples, as without `cache`, and of the features."""
+    plain, cached = (
+        raysim.run(RUN, {"model.cache": cache}, out=tmp_path / str(cache), local=True).versions
+        for cache in (False, True)
+    )
+    assert cached["data"] == plain["data"]
+    assert "features" not in plain
+    federation, _ = load_parts(made())
+    named = " ".join(f"{file.path.stem} {file.sha256}" for file in federation.files)
+    assert cached["features"] == sha256(named.encode()).hexdigest()
+    away, _ = load_parts(made(resources__address="auto"))
+    assert (away.cached, away.files) == (federation.cached, [])  # its nodes have no such files
+
+
+def test_features_that_change_during_a_run_end_it(tmp_path: Path, folder: Path) -> None:
+    class Changes:
+        def take(self, event: object) -> None:
+            if isinstance(event, RoundDone) and event.round == 2:
+                for path in folder.glob("*.npy"):
+                    damage(path, "one bit")
+
+        def say(self, text: str) -> None:
+            """Say nothing."""
+
+    words = r"^model\.cache: .*npy is not the file that the run began with: found SHA-256 .*; put that file back, then"
+    with pytest.raises(RunError, match=words):
+        raysim.run(RUN, out=tmp_path / "run", local=True, display=Changes())
 
 
 def test_processes_of_this_machine_map_the_file_and_other_nodes_get_its_content() -> None:
@@ -163,7 +233,7 @@ def test_processes_of_this_machine_map_the_file_and_other_nodes_get_its_content(
     assert isinstance(here.dataset.train, MappedSplit)
     assert not isinstance(away.dataset.train, MappedSplit)
     numbers = here.dataset.train.x.nbytes + here.dataset.test.x.nbytes
-    assert len(pickle.dumps(here)) < len(pickle.dumps(away)) - numbers + 200  # the files' names
+    assert len(pickle.dumps(here)) < len(pickle.dumps(away)) - numbers + 1000  # the files' names and digests
     assert np.array_equal(pickle.loads(pickle.dumps(here)).dataset.train.x, away.dataset.train.x)
 
 
@@ -203,7 +273,7 @@ def test_what_needs_the_samples_is_refused(more: dict[str, Any], words: str, fol
 
 def test_a_folder_without_room_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raysim.data.mapped.shutil.disk_usage", lambda path: type("", (), {"free": 2**20}))
-    monkeypatch.setattr(features, "is_whole", lambda path, shape: False)
+    monkeypatch.setattr(features, "fits", lambda path, shape: False)
     with pytest.raises(
         ConfigError, match=r"^model.cache: .*npy cannot be written: it would have 2 MiB, but there is r"
     ):

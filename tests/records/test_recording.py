@@ -136,7 +136,8 @@ def test_the_summary_has_the_contracts_keys(summary, rounds):
     assert (summary["recoveries"], summary["rounds_recomputed"]) == (0, 0)
     assert summary["seconds_per_round"] == np.median([entry["seconds"] for entry in rounds])
     assert summary["seconds"] > sum(entry["seconds"] for entry in rounds)
-    assert {"python", "torch", "ray", "raysim", "git", "code", "data"} == set(summary["versions"])  # code: of probes.py
+    known = {"python", "torch", "ray", "raysim", "git", "code", "data", "model", "machine", "settings", "numpy"}
+    assert known == set(summary["versions"])  # code: of probes.py
 
 
 def test_the_matrices_are_those_of_the_rounds_that_end_a_task(summary, rounds):

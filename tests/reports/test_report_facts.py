@@ -33,6 +33,17 @@ def test_what_was_run_is_a_table_with_all_values_that_differ(tmp_path: Path) -> 
     assert (facts["seeds"], facts["commit"]) == ("0; 4", "0123456789ab; 4123456789ab")
     assert (facts["raysim"], facts["torch"], facts["Ray"]) == ("0.1.0", "2.9.0", "2.50.0")
     assert facts["digest of the data"] == "fedcba987654"
+    assert "digest of the weights" not in facts
+
+
+def test_what_was_run_names_weights_and_machines(tmp_path: Path) -> None:
+    for seed, machine in enumerate(("A CPU with AVX2, torch 2", "Another with AVX512, torch 2")):
+        versions = {"raysim": "0.1.0", "weights": "0123456789abcdef", "machine": machine}
+        make_run(tmp_path / str(seed), {"seed": seed}, versions=versions)
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    facts = as_texts(tabulate_facts(setting))
+    assert facts["digest of the weights"] == "0123456789ab"
+    assert facts["machine"] == "A CPU with AVX2, torch 2; Another with AVX512, torch 2"
 
 
 def test_how_many_take_part_and_what_is_evaluated(tmp_path: Path) -> None:

@@ -69,6 +69,19 @@ def test_groups_with_other_data_are_noted(tmp_path: Path) -> None:
     assert note.startswith("The data of the groups differ with seed 1, so they may not be comparable. ")
 
 
+def test_runs_with_other_weights_are_noted(tmp_path: Path) -> None:
+    """Also of one method: the file was written again between two seeds. A run of an older version says nothing."""
+    for seed, digest in enumerate(("ab", "ab", "cd", None)):
+        versions = {"raysim": "0.1.0", **({} if digest is None else {"weights": digest})}
+        matrix = {"domain_il": [[0.5, 0], [0.5, 0.5]]}
+        make_run(tmp_path / str(seed), {"seed": seed}, matrix, versions=versions)
+    (found,) = group_runs(find_runs([tmp_path], []), [])
+    note = tabulate_results(found, "domain_il").note
+    assert note.startswith("The runs began with files of weights that differ, so they may not be comparable.")
+    (alike,) = group_runs(find_runs([tmp_path / "0", tmp_path / "1", tmp_path / "3"], []), [])
+    assert "weights" not in tabulate_results(alike, "domain_il").note
+
+
 def test_the_best_are_marked_and_what_tests_call_worse(tmp_path: Path) -> None:
     """Accuracies over three seeds: 50, 49, 51, then 10 more in each, and 57, 60, 54, which does not differ from that
     (p 0.23, as in the statistics). Forgetting is what is left of 90. Bytes and time are not marked, nor is a bound."""

@@ -1,9 +1,11 @@
 """`raysim sweep` as a user types it: what it prints, where, and with which exit status."""
 
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from types import SimpleNamespace
+from typing import Any, TextIO
 
 import pytest
 from rich.console import Console
@@ -11,7 +13,7 @@ from rich.console import Console
 import raysim
 from raysim.cli import main
 from raysim.sweeps.directory import plan_sweep
-from raysim.sweeps.sweep_display import list_runs, open_sweep_display
+from raysim.sweeps.sweep_display import list_other_inputs, list_runs, open_sweep_display
 
 Captured = pytest.CaptureFixture[str]
 Write = Callable[..., Path]
@@ -54,6 +56,22 @@ def test_runs_of_code_that_has_changed_since_are_named(
         lines = [line for line in capsys.readouterr().out.splitlines() if "other code" in line]
         words = "done with other code than now: runs/try/Prox; remove it and repeat the sweep to run it again"
         assert lines == ([words] if changed else [])
+
+
+def test_runs_of_weights_that_have_changed_since_are_named(tmp_path: Path) -> None:
+    """The digest is of the file `model.weights`. A run of an older version has none in its summary."""
+    (tmp_path / "w.pt").write_bytes(b"then")
+    model = SimpleNamespace(weights=str(tmp_path / "w.pt"))
+    cell = SimpleNamespace(config=SimpleNamespace(model=model))
+    digest = hashlib.sha256(b"then").hexdigest()
+    outcomes: Any = [
+        SimpleNamespace(directory=name, cell=cell, result=SimpleNamespace(versions=versions))
+        for name, versions in (("a", {"weights": digest}), ("b", {}))
+    ]
+    assert list_other_inputs(outcomes) == []
+    (tmp_path / "w.pt").write_bytes(b"now")
+    again = "remove it and repeat the sweep to run it again"
+    assert list_other_inputs(outcomes) == [f"done with other weights than now: a; {again}"]
 
 
 def test_lines_tell_of_every_run_and_failures_once_more_at_the_end(sweep_file: Write, capsys: Captured) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim.system.errors import ConfigError, describe_error
+from raysim.system.files import open_regular
 
 GRAMS = (2, 3, 4)  # the lengths of the pieces of a name
 
@@ -53,7 +54,10 @@ def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None)
     """
     key, allowed = f"embeddings: {path}", "an .npz file with the array embeddings [classes, d] and, if wanted, names"
     try:
-        with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
+        with (
+            open_regular(Path(path).expanduser()) as file,
+            np.load(file, allow_pickle=False) as arrays,
+        ):
             found = {name: arrays[name] for name in arrays.files}
     except Exception as error:
         raise ConfigError(f"{key} cannot be read ({describe_error(error)}), allowed: {allowed}") from error

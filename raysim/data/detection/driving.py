@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import zipfile
-import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +15,8 @@ from raysim.data.dataset import Array, Dataset, Split, require_memory
 from raysim.data.detection.drawing import Area, Light, Weather, draw_frame, light_of
 from raysim.data.detection.streets import CLASSES, SPEED, highway, route, town
 from raysim.objectives.boxes import pad_boxes
-from raysim.system.files import write_whole
+from raysim.system.checksums import is_as_written, note_unfit, write_checksum
+from raysim.system.files import read_whole, write_whole
 
 MOST = 16  # boxes of a frame, the nearest
 TESTS = 1000  # the routes of tests are those of other vehicles
@@ -63,12 +61,20 @@ def driving(
         vehicles * max(frames, tests) * 3 * size * size, "dataset.frames", f"{frames} for {vehicles} vehicles"
     )
 
+    notes: list[str] = []
+    doubts: list[str] = []
+
     def drive(vehicle: int, count: int, training: bool) -> dict[str, Array]:
         area = areas[vehicle % len(areas)]
         number = vehicle if training else TESTS + vehicle
         keys = (number, count, seconds, size, smallest, area, weather, tuple(hours), seed)
         name = hashlib.blake2b(repr((DRAWING, keys)).encode(), digest_size=16).hexdigest()
-        return keep(root / FOLDER / f"{name}.npz", lambda: draw(number, count, area))
+        path = root / FOLDER / f"{name}.npz"
+        if (arrays := read_kept(path)) is None:
+            note_unfit(path, "dataset", "frames were drawn", notes, doubts)
+            arrays = draw(number, count, area)
+            keep(path, arrays)
+        return arrays
 
     def draw(number: int, count: int, area: Area) -> dict[str, Array]:
         times = [seconds * frame for frame in range(count)]
@@ -92,19 +98,27 @@ def driving(
         columns = {"vehicle": vehicle, "second": second, "hour": hour}
         return Split(x, y, vehicle if training else None, columns)
 
-    return Dataset(make_split(frames, True), make_split(tests, False), len(CLASSES), CLASSES)
+    train, test = make_split(frames, True), make_split(tests, False)
+    return Dataset(train, test, len(CLASSES), CLASSES, notes=tuple(notes), doubts=tuple(doubts))
 
 
-def keep(path: Path, draw: Callable[[], dict[str, Array]]) -> dict[str, Array]:
-    """Return the arrays of a file, or draw them and write the file, if it can be written."""
-    with (
-        suppress(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error),
-        np.load(io.BytesIO(path.read_bytes())) as file,
-    ):
+def read_kept(path: Path) -> dict[str, Array] | None:
+    """Return the arrays of a regular file if its content is what `keep` wrote under this name, else None."""
+    try:
+        content = read_whole(path)
+    except OSError:
+        return None
+    if not is_as_written(path, hashlib.sha256(content).hexdigest()):
+        return None
+    with np.load(io.BytesIO(content)) as file:
         return dict(file)
-    arrays, content = draw(), io.BytesIO()
+
+
+def keep(path: Path, arrays: dict[str, Array]) -> None:
+    """Write arrays and their checksum, if they can be written."""
+    content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **arrays)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content.getvalue())
-    return arrays
+        write_checksum(path, hashlib.sha256(content.getvalue()).hexdigest())

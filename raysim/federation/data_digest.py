@@ -10,13 +10,13 @@ from raysim.system.capacity import GIB
 READ = GIB  # bytes of an array; of a larger one, equally spaced samples are read
 
 
-def digest_data(federation: Federation) -> str | None:
-    """Return the SHA-256 digest of the samples, targets, client ids and columns. None if features replace the samples.
+def digest_data(federation: Federation) -> str:
+    """Return the SHA-256 digest of the samples, targets, client ids and columns.
 
-    Machines may compute different bits of features.
+    If features replace the samples, the digest is of the samples: machines may compute different bits of features.
     """
-    if federation.raw_shape:
-        return None
+    if "data" in federation.cached:
+        return federation.cached["data"]
     digest, others = hashlib.sha256(), federation.unlabelled
     splits = [federation.dataset.train, federation.dataset.test]
     for split in splits if others is None or others.split is None else [*splits, others.split]:
