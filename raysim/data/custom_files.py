@@ -12,8 +12,10 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.config.error_text import nearest
 from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first, draw_for_testing, require_memory
-from raysim.data.decoding import Labelled, decode_dataset, list_entries, list_images
+from raysim.data.decoding import Labelled, decode_dataset
+from raysim.data.image_files import list_entries, list_images
 from raysim.data.paths import require_file, require_folder
+from raysim.data.pictures import WHITE, Background
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -35,6 +37,7 @@ def image_folder(
     ],
     size: Annotated[int, Ge(1), Le(4096), doc("height and width of the resized images, for any proportions")] = 32,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
+    background: Background = WHITE,
     classes: Annotated[
         Annotated[tuple[str, ...], MinLen(1)] | None, doc("the folders that are used; null is all")
     ] = None,
@@ -62,7 +65,9 @@ def image_folder(
         _same_classes(training, train, testing, test)
     else:
         train, test = _split(folder, _files(folder, classes), test_fraction, seed)
-    return decode_dataset(_labeled(train), _labeled(test), len(train), tuple(train), size=size, grey=grey)
+    return decode_dataset(
+        _labeled(train), _labeled(test), len(train), tuple(train), size=size, grey=grey, background=background
+    )
 
 
 def _files(folder: Path, selected: Sequence[str] | None) -> Files:

@@ -1,112 +1,156 @@
-"""Find image files in a folder and decode them into arrays, for datasets distributed as images."""
+"""Decode all images of a dataset into arrays, by one rule for orientation, transparency and bits."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
-from PIL import Image
 
 from raysim.data.dataset import Array, Dataset, Split, require_memory
+from raysim.data.pictures import COLORS, DEPTHS, Found, Look, Picture, decode
 from raysim.system.errors import ConfigError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # whatever the suffix; others start other programs
 AT_ONCE = 1000  # images queued for the threads
-IMAGE_DAMAGE = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    MemoryError,
-    Image.DecompressionBombError,
-)  # what Pillow raises
 
 Labelled = Sequence[tuple[Path, int]]
 """Pairs of an image file and its label, in order."""
 
-
-def list_entries(folder: Path) -> list[Path]:
-    """Return the files and folders in a folder that are not hidden, sorted by name.
-
-    Raises:
-        ConfigError: one is neither, such as a pipe or a link to nothing.
-    """
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    for entry in entries:
-        if not entry.is_file() and not entry.is_dir():
-            found = "a link to nothing" if entry.is_symlink() and not entry.exists() else "a pipe or a device"
-            raise ConfigError(f"dataset.path: {entry} is {found}, allowed: files and folders; replace or remove it")
-    return entries
+Color = Literal["white", "black"] | tuple[int, int, int]
+"""The key `background`, which `pictures.Background` describes."""
 
 
-def list_images(folder: Path) -> list[Path]:
-    """Return the images of one class, sorted by name.
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """The images of a dataset as uint8 [N, 1 or 3, size, size], and its notes and doubts."""
 
-    Raises:
-        ConfigError: the folder has no images; also as `list_entries`.
-    """
-    entries = list_entries(folder)
-    images = [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
-    if not images:
-        below = next((entry for entry in entries if entry.is_dir()), None)
-        hint = "" if below is None else f"; it holds the folder {below.name}: is {folder} the path that was meant?"
-        raise ConfigError(
-            f"dataset.path: {folder} holds no images, allowed: at least one in every class's folder{hint}"
-        )
-    return images
+    train: Array
+    test: Array
+    notes: tuple[str, ...]
+    doubts: tuple[str, ...]
 
 
 def decode_dataset(
-    train: Labelled, test: Labelled, classes: int, names: tuple[str, ...] | None, *, size: int, grey: bool
+    train: Labelled,
+    test: Labelled,
+    classes: int,
+    names: tuple[str, ...] | None,
+    *,
+    size: int,
+    grey: bool,
+    background: Color,
+    stored: Collection[Path] = (),
 ) -> Dataset:
-    """Return a dataset of images as uint8 [N, channels, size, size], RGB or gray, resized by Pillow's bilinear filter.
+    """Return a dataset of image files, as `decode_pictures` does. Those in `stored` are not turned upright.
 
     Raises:
-        ConfigError: an image cannot be read, or the images do not fit into memory.
+        ConfigError: see `decode_pictures`.
+    """
+    pictures = [[Picture(str(path), path, path in stored) for path, _ in images] for images in (train, test)]
+    pixels = decode_pictures(*pictures, size=size, grey=grey, background=background)
+    y = [np.array([label for _, label in images], np.int64) for images in (train, test)]
+    splits = Split(pixels.train, y[0]), Split(pixels.test, y[1])
+    return Dataset(*splits, classes, names, notes=pixels.notes, doubts=pixels.doubts)
+
+
+def decode_pictures(
+    train: Sequence[Picture], test: Sequence[Picture], *, size: int, grey: bool, background: Color
+) -> Pixels:
+    """Return images as uint8 [N, channels, size, size], RGB or gray, resized by Pillow's bilinear filter.
+
+    Images are turned upright as EXIF's orientation says. Transparent pixels show the background. Values of 16 bits are
+    divided by 2**(bits - 8): `bits` is the smallest of 8, 10, 12, 14 and 16 that holds the largest training value.
+
+    Raises:
+        ConfigError: an image cannot be read, or the images do not fit into memory. Also a color image of 16 bits whose
+            dataset has fewer bits: Pillow keeps the upper 8 of 16 only.
     """
     count = len(train) + len(test)
     require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
-    return Dataset(_decode_all(train, size, grey), _decode_all(test, size, grey), classes, names)
+    look = Look(size, grey, COLORS[background] if isinstance(background, str) else background)
+    x, y = (np.empty((len(part), 1 if grey else 3, size, size), np.uint8) for part in (train, test))
 
-
-def _decode_all(images: Labelled, size: int, grey: bool) -> Split:
-    """Decode all images in threads: Pillow releases the GIL while it decodes and resizes."""
-    paths = [path for path, _ in images]
-    x = np.empty((len(paths), 1 if grey else 3, size, size), np.uint8)
-
-    def fill(row: int) -> None:
-        x[row] = _decode(paths[row], size, grey)
+    def name_of(number: int) -> str:
+        return train[number].name if number < len(train) else test[number - len(train)].name
 
     # Pillow warns of palettes, EXIF data and large images. catch_warnings is not thread-safe: one is around all threads
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor() as pool:
-        for start in range(0, len(paths), AT_ONCE):
-            list(pool.map(fill, range(start, min(start + AT_ONCE, len(paths)))))
-    return Split(x, np.array([label for _, label in images], np.int64))
+        of_train, of_test = (
+            _fill(pool, part, range(len(part)), look, None, pixels) for part, pixels in ((train, x), (test, y))
+        )
+        bits = _bits_of(of_train) or _bits_of(of_test)
+        if bits is not None:  # the largest value is known now
+            _refuse_dark_colors([*of_train.values(), *of_test.values()], bits, name_of)
+            for part, found, pixels in ((train, of_train, x), (test, of_test, y)):
+                deep = [row for row in found if found[row].largest is not None]
+                found |= _fill(pool, part, deep, look, bits, pixels)
+
+    every = [*of_train.values(), *of_test.values()]
+    notes = tuple(_notes(every, bits, max((one.largest or 0 for one in of_train.values()), default=0)))
+    return Pixels(x, y, notes, tuple(_doubts(every, bits, name_of)))
 
 
-def resize(image: Image.Image, size: int, grey: bool) -> Image.Image:
-    """Return a square image in grey or RGB, of 8 bits. Images of 16 bits are divided by 256; Pillow would clip them.
+def _fill(
+    pool: ThreadPoolExecutor, pictures: Sequence[Picture], rows: Sequence[int], look: Look, bits: int | None, x: Array
+) -> dict[int, Found]:
+    """Write the pixels of some rows into x, in threads, as Pillow releases the GIL. Return what each image met."""
 
-    Raises:
-        ValueError: the pixels are of 32 bits, and their largest value is unknown.
-    """
-    if image.mode in ("I", "F"):
-        raise ValueError(f"found pixels of 32 bits (mode {image.mode}), allowed: 8 or 16 bits")
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return image.convert("L" if grey else "RGB").resize((size, size), Image.Resampling.BILINEAR)
+    def fill(row: int) -> Found:
+        pixels, found = decode(pictures[row], look, bits)
+        if pixels is not None:
+            x[row] = pixels
+        return found
+
+    found: dict[int, Found] = {}
+    for start in range(0, len(rows), AT_ONCE):
+        some = rows[start : start + AT_ONCE]
+        found |= dict(zip(some, pool.map(fill, some), strict=True))
+    return found
 
 
-def _decode(path: Path, size: int, grey: bool) -> Array:
-    """Return an image as uint8 [channels, size, size]."""
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            pixels = np.asarray(resize(image, size, grey))
-    except IMAGE_DAMAGE as error:
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+def _bits_of(found: Mapping[int, Found]) -> int | None:
+    """Return how many bits hold the largest value of the images of 16 bits, or None without such images."""
+    values = [one.largest for one in found.values() if one.largest is not None]
+    return next(bits for bits in DEPTHS if max(values) < 2**bits) if values else None
+
+
+def _notes(found: Sequence[Found], bits: int | None, largest: int) -> Iterator[str]:
+    """Yield what was changed of the images. `largest` is the largest training value of those with 16 bits."""
+    counts = (
+        (sum(one.turned for one in found), "turned {} upright, as their EXIF data says"),
+        (sum(one.blended for one in found), "put {} with transparent pixels on dataset.background"),
+        (sum(one.has_frames for one in found), "used the first frame or page of {} with several"),
+    )
+    yield from (phrase.format(_images(count)) for count, phrase in counts if count)
+    if bits is not None:
+        deep = sum(one.largest is not None for one in found)
+        holds = f"{bits} bits hold the largest {f'training value, {largest:,}' if largest else 'value'}"
+        yield f"divided {_images(deep)} of 16 bits by {2 ** (bits - 8)}: {holds}"
+
+
+def _doubts(found: Sequence[Found], bits: int | None, name_of: Callable[[int], str]) -> Iterator[str]:
+    """Yield warnings of images of a single color, and of test images that are brighter than training images."""
+    single = [number for number, one in enumerate(found) if one.is_single]
+    if single:
+        which = f"{_images(len(single))} of {len(found):,}, the first {name_of(single[0])}"
+        yield f"found a single color in {which}; look at it, and remove it if it is damaged"
+    bright = [] if bits is None else [number for number, one in enumerate(found) if (one.largest or 0) >= 2**bits]
+    if bits is not None and bright:
+        which = f"{_images(len(bright))} for testing, the first {name_of(bright[0])}"
+        yield f"found values of {2**bits:,} and more in {which}; they become white, as training images have none"
+
+
+def _refuse_dark_colors(found: Sequence[Found], bits: int, name_of: Callable[[int], str]) -> None:
+    """Refuse colors of 16 bits in a dataset of fewer: too few of Pillow's 8 bits would be left."""
+    deep = next((number for number, one in enumerate(found) if one.is_deep_color), None)
+    if deep is not None and bits < 16:
+        problem = f"{name_of(deep)} has colors of 16 bits, and the largest value of the dataset needs {bits} only"
         raise ConfigError(
-            f"dataset.path: {path} cannot be read as an image ({reason}); replace or remove it"
-        ) from error
-    return pixels[None] if grey else pixels.transpose(2, 0, 1)
+            f"dataset.path: {problem}, allowed: colors of 8 bits; divide them by {2 ** (bits - 8)} and save them again"
+        )
+
+
+def _images(count: int) -> str:
+    return f"{count:,} image{'' if count == 1 else 's'}"

@@ -1,16 +1,16 @@
 """Datasets of the Hugging Face hub as a run's data. Images and labels are read once, when a run starts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 import numpy as np
 from annotated_types import Ge, doc
-from PIL import Image
 
 from raysim.config.error_text import nearest, shorten, show
-from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first
-from raysim.data.decoding import resize
+from raysim.data.dataset import Array, Dataset, MissingData, Split
+from raysim.data.decoding import decode_pictures
+from raysim.data.pictures import WHITE, Background, Picture
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
 
@@ -27,6 +27,7 @@ def hugging_face(
     client: Annotated[str | None, doc("the column of client ids, for partition=natural")] = None,
     size: Annotated[int, Ge(1), doc("height and width that the images are made")] = 32,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
+    background: Background = WHITE,
 ) -> Dataset:
     """Images of a Hugging Face dataset, resized to `size` x `size` (the extra hugging_face).
 
@@ -58,21 +59,26 @@ def hugging_face(
         if unknown := sorted({*y["test"].tolist()} - {*names}):
             raise ConfigError(f"dataset.test: found the label {show(unknown[0])}, allowed: labels of dataset.train")
         y = {key: np.searchsorted(names, labels) for key, labels in y.items()}
-    x = {key: _pixels(_column(of, "image", image), image, size, grey) for key, of in rows.items()}
+    for of in rows.values():
+        _require_column(of, "image", image)
+    pictures = [_Encoded(rows[key], image, wanted, datasets) for key, wanted in (("train", train), ("test", test))]
+    pixels = decode_pictures(*pictures, size=size, grey=grey, background=background)
     ids = None if client is None else np.array([*_column(rows["train"], "client", client)])
     classes = len(names) if names else 1 + int(max(labels.max() for labels in y.values()))
-    return Dataset(Split(x["train"], y["train"], ids), Split(x["test"], y["test"]), classes, names)
+    splits = Split(pixels.train, y["train"], ids), Split(pixels.test, y["test"])
+    return Dataset(*splits, classes, names, notes=pixels.notes, doubts=pixels.doubts)
 
 
-def _column(rows: Any, key: str, name: str) -> Iterable[Any]:
-    """Return the values of a column, which may be decoded one by one; `key` is the config's.
-
-    Raises:
-        ConfigError: there is no such column.
-    """
+def _require_column(rows: Any, key: str, name: str) -> None:
+    """Refuse a column that a split does not have; `key` is the config's."""
     known = [*rows.features]
     if name not in known:
         raise ConfigError(f"dataset.{key}: found {show(name)}, allowed: one of {show(known)}{nearest(name, known)}")
+
+
+def _column(rows: Any, key: str, name: str) -> Iterable[Any]:
+    """Return the values of a column; `key` is the config's. Raises ConfigError if there is no such column."""
+    _require_column(rows, key, name)
     found: Iterable[Any] = rows[name]
     return found
 
@@ -86,14 +92,31 @@ def _labels(values: Iterable[Any], name: str) -> Array:
     return labels if labels.dtype.kind == "U" else labels.astype(np.int64)
 
 
-def _pixels(values: Iterable[Any], name: str, size: int, grey: bool) -> Array:
-    """Return images as uint8 [n, 1 or 3, size, size]. Raises ConfigError if the column has none.
+class _Encoded(Sequence[Picture]):
+    """The images of a split, still encoded. One is read at a time: photos may be much larger than the arrays."""
 
-    One is decoded at a time: photos may be much larger than `size`.
-    """
-    images = []
-    for shown in values:
-        if not isinstance(shown, Image.Image):
-            raise ConfigError(f"dataset.image: found {show(name)} with {type(shown).__name__}, allowed: images")
-        images.append(np.asarray(resize(shown, size, grey)))
-    return channels_first(np.stack(images))
+    def __init__(self, rows: Any, name: str, split: str, datasets: Any) -> None:
+        feature = rows.features[name]
+        if not isinstance(feature, datasets.Image):
+            raise ConfigError(f"dataset.image: found {show(name)}, a column of {feature}, allowed: a column of images")
+        self._rows = rows.select_columns([name]).cast_column(name, datasets.Image(decode=False))
+        self._name, self._split = name, split
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, row: int) -> Picture: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Picture]: ...
+
+    def __getitem__(self, row: int | slice) -> Picture | Sequence[Picture]:
+        if isinstance(row, slice):
+            return [self[one] for one in range(*row.indices(len(self)))]
+        found = self._rows[row][self._name] or {}
+        where, path = f"row {row} of {self._split}", found.get("path")
+        source = found.get("bytes") or (Path(path) if path else None)
+        if source is None:
+            raise ConfigError(f"dataset.image: found nothing in {where}, column {show(self._name)}, allowed: an image")
+        return Picture(f"{where} ({path})" if path else where, source)

@@ -13,8 +13,10 @@ from annotated_types import Ge, Le, doc
 from raysim.config.error_text import show
 from raysim.data.columns import as_column
 from raysim.data.dataset import Array, Dataset, Declared, MissingData
-from raysim.data.decoding import Labelled, decode_dataset, list_images
+from raysim.data.decoding import Labelled, decode_dataset
+from raysim.data.image_files import list_images
 from raysim.data.paths import RELATIVE, require_file
+from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
 
 LINE = r"(\S.*)\s(\d{1,9})"  # a path, which may have spaces, and a label
@@ -42,6 +44,7 @@ def image_list(
     test: Annotated[str, doc("the text file of the images to test on; relative, it starts at dataset.root")],
     size: Annotated[int, Ge(1), Le(4096), doc("height and width of the resized images, for any proportions")] = 32,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
+    background: Background = WHITE,
     first_label: Annotated[int, Ge(0), doc("the first class's label in the lists: 0 in DomainNet's, 1 in PACS's")] = 0,
     client_ids: Annotated[
         bool, doc("whether lines have a third column: the client id of the image, without spaces")
@@ -83,7 +86,9 @@ def image_list(
     for listed in lists:
         _require_images(listed.images, listed.file, declared)
     names = _name_folders(training.images, classes)
-    dataset = decode_dataset(training.images, testing.images, classes, names, size=size, grey=grey)
+    dataset = decode_dataset(
+        training.images, testing.images, classes, names, size=size, grey=grey, background=background
+    )
     training_split, testing_split = (
         replace(split, clients=ids[part], columns={name: parts[part] for name, parts in values.items()})
         for part, split in enumerate((dataset.train, dataset.test))
@@ -124,7 +129,7 @@ def tiny_imagenet(
     _require_images(test, annotations, declared)
     name_of_wnid = {fields[0]: fields[-1].partition(",")[0] for _, fields in _read_table(folder / "words.txt")}
     names = tuple(name_of_wnid.get(wnid, wnid) for wnid in wnids)
-    return decode_dataset(train, test, len(wnids), names, size=size, grey=False)
+    return decode_dataset(train, test, len(wnids), names, size=size, grey=False, background=WHITE)
 
 
 def _read_list(key: str, file: Path, folder: Path, first_label: int, further: Sequence[str]) -> _Listed:

@@ -10,7 +10,7 @@ import numpy as np
 
 from raysim.config.error_text import nearest, show
 from raysim.data.dataset import Dataset, MissingData, Split
-from raysim.data.decoding import decode_dataset
+from raysim.data.decoding import Color, decode_dataset
 from raysim.objectives.boxes import EDGE, pad_boxes
 from raysim.system.errors import ConfigError
 
@@ -56,7 +56,13 @@ def label_of(name: object, names: Sequence[str], where: str) -> int:
 
 
 def read_dataset(
-    train: Sequence[AnnotatedImage], test: Sequence[AnnotatedImage], names: Sequence[str], *, size: int, boxes: int
+    train: Sequence[AnnotatedImage],
+    test: Sequence[AnnotatedImage],
+    names: Sequence[str],
+    *,
+    size: int,
+    boxes: int,
+    background: Color,
 ) -> Dataset:
     """Return the dataset of annotated images, RGB uint8 [N, 3, size, size], with at most `boxes` boxes each.
 
@@ -74,7 +80,7 @@ def read_dataset(
             if not image.path.is_file():
                 raise MissingData(f"dataset.path: there is no image {image.path}, which {image.where} names")
     of_train, of_test = ([(image.path, 0) for image in images] for images in (train, test))
-    dataset = decode_dataset(of_train, of_test, len(names), tuple(names), size=size, grey=False)
+    dataset = decode_dataset(of_train, of_test, len(names), tuple(names), size=size, grey=False, background=background)
     splits = [
         Split(split.x, pad_boxes([image.rows for image in images], boxes))
         for split, images in ((dataset.train, train), (dataset.test, test))

@@ -12,9 +12,10 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.data.dataset import Dataset, Split
-from raysim.data.decoding import list_entries, list_images
 from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, row_of_box
+from raysim.data.image_files import list_entries, list_images
 from raysim.data.paths import require_folder
+from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
@@ -31,6 +32,7 @@ def carla(
     ] = None,
     size: Annotated[int, Ge(8), Le(4096), doc("height and width of the resized images, for any proportions")] = 128,
     boxes: Annotated[int, Ge(1), Le(1000), doc("the most boxes of a frame")] = 64,
+    background: Background = WHITE,
 ) -> Dataset:
     """Frames of CARLA: VEHICLE/000123.png, and their boxes as Pascal VOC in 000123.xml (Dosovitskiy et al., 2017).
 
@@ -61,7 +63,7 @@ def carla(
             rows = [_row(found, names) for found in files[frame]]
             sets[number >= first_test].append(AnnotatedImage(frame, rows, str(frame.with_suffix(".xml"))))
             places[number >= first_test].append((vehicle, number))
-    dataset = read_dataset(*sets, names, size=size, boxes=boxes)
+    dataset = read_dataset(*sets, names, size=size, boxes=boxes, background=background)
     parts = [_with_places(split, place) for split, place in zip((dataset.train, dataset.test), places, strict=True)]
     ids = np.array([vehicle.name for vehicle in vehicles])[[vehicle for vehicle, _ in places[0]]]
     return replace(dataset, train=replace(parts[0], clients=ids), test=parts[1])

@@ -13,6 +13,7 @@ from raysim.config.error_text import show
 from raysim.data.dataset import Dataset
 from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, row_of_box
 from raysim.data.paths import require_file, require_folder
+from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
 
 Number = int | float
@@ -32,6 +33,7 @@ def coco(
     ] = None,
     size: Annotated[int, Ge(8), Le(4096), doc("height and width of the resized images, for any proportions")] = 128,
     boxes: Annotated[int, Ge(1), Le(1000), doc("the most boxes of an image")] = 64,
+    background: Background = WHITE,
 ) -> Dataset:
     """Images with boxes in COCO's layout: TRAIN/*.jpg and annotations/instances_TRAIN.json (Lin et al., ECCV 2014).
 
@@ -54,7 +56,7 @@ def coco(
         _images(content, file, folder / part, names)
         for content, file, part in zip(read, files, (train, test), strict=True)
     )
-    return read_dataset(training, testing, names, size=size, boxes=boxes)
+    return read_dataset(training, testing, names, size=size, boxes=boxes, background=background)
 
 
 def _read(key: str, file: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:

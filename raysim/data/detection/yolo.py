@@ -11,9 +11,10 @@ from annotated_types import Ge, Le, MinLen, doc
 
 from raysim.config.error_text import show
 from raysim.data.dataset import Dataset
-from raysim.data.decoding import list_images
 from raysim.data.detection.annotated import AnnotatedImage, Row, read_dataset, row_of_box
+from raysim.data.image_files import list_images
 from raysim.data.paths import require_folder
+from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
 
 ALLOWED = "class, x, y, width and height, a whole number and four fractions of the image"
@@ -31,6 +32,7 @@ def yolo(
     ] = None,
     size: Annotated[int, Ge(8), Le(4096), doc("height and width of the resized images, for any proportions")] = 128,
     boxes: Annotated[int, Ge(1), Le(1000), doc("the most boxes of an image")] = 64,
+    background: Background = WHITE,
 ) -> Dataset:
     """Images with boxes in YOLO's layout: images/TRAIN/NAME.jpg, labels/TRAIN/NAME.txt, and data.yaml with the names.
 
@@ -51,7 +53,7 @@ def yolo(
         ]
         for part in (train, test)
     )
-    return read_dataset(training, testing, names, size=size, boxes=boxes)
+    return read_dataset(training, testing, names, size=size, boxes=boxes, background=background)
 
 
 def _read_names(file: Path) -> Sequence[str]:
