@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Lt, MaxLen, MinLen, doc
 from raysim.config.block import Allowed
 from raysim.config.error_text import shorten, show
 from raysim.config.signature import takes_keys_of
+from raysim.data.class_order import describe_classes, in_class_order
 from raysim.data.columns import as_column, as_moments, read_time_as
 from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_testing
 from raysim.data.parquet_files import read_parquet
@@ -179,7 +180,7 @@ def make_table(tables: Sequence[Table], keys: TableKeys) -> Dataset:
         classes,
         names,
         categories=sizes,
-        notes=(*_describe_roles(table, keys, numbers, dict(zip(categories, sizes, strict=True)), classes),),
+        notes=(*_describe_roles(table, keys, numbers, dict(zip(categories, sizes, strict=True)), labels, train),),
         doubts=tuple(filter(None, doubts)),
     )
 
@@ -194,7 +195,12 @@ def _must_be_there(keys: TableKeys) -> list[tuple[str, str]]:
 
 
 def _describe_roles(
-    table: Table, keys: TableKeys, numbers: Sequence[str], categories: Mapping[str, int], classes: int
+    table: Table,
+    keys: TableKeys,
+    numbers: Sequence[str],
+    categories: Mapping[str, int],
+    labels: Sequence[str] | None,
+    train: Rows,
 ) -> Iterator[str]:
     """Yield what each column is for, and which values are missing, a phrase each."""
     if numbers:
@@ -202,7 +208,8 @@ def _describe_roles(
     if categories:
         sizes = [f"{name} ({size - 1:,} values)" for name, size in categories.items()]
         yield _count(sizes, "category", "categories")
-    yield f"target: {_name(keys.target)} ({f'{classes:,} classes' if keys.target_kind == 'label' else 'a number'})"
+    kind = "a number" if labels is None else describe_classes(in_class_order(labels[row] for row in train))
+    yield f"target: {_name(keys.target)} ({kind})"
     others = (("client", keys.client and [keys.client]), ("time", keys.time and [keys.time]), ("columns", keys.columns))
     yield from (f"{role}: {_list(named)}" for role, named in others if named)
     if table.ignored:
@@ -274,12 +281,10 @@ def _split(table: Table, labels: Sequence[str] | None, target: str, fraction: fl
 
 
 def _distinct(texts: Array) -> tuple[Array, Rows]:
-    """Return the different texts in ascending order, whole numbers by their value, and the place of each text."""
+    """Return the different texts in the order of classes, and the place of each text."""
     found, of_row = np.unique(texts, return_inverse=True)
-    order = np.argsort([int(text) for text in found]) if all(WHOLE.fullmatch(text) for text in found) else slice(None)
-    place = np.empty(len(found), np.int64)
-    place[order] = np.arange(len(found))
-    return found[order], place[of_row.reshape(-1)]
+    places = {name: place for place, name in enumerate(in_class_order(found.tolist()))}
+    return np.array([*places]), np.array([places[name] for name in found.tolist()])[of_row.reshape(-1)]
 
 
 def _number_labels(

@@ -64,7 +64,7 @@ def test_the_roles_of_all_columns_are_said(read: Read) -> None:
     assert read().notes == (
         "1 number: size",
         "1 category: color (2 values)",
-        "target: kind (2 classes)",
+        "target: kind (classes 0 to 1: x, y)",
         "client: who",
         "time: day",
     )
