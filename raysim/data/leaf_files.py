@@ -171,7 +171,7 @@ def _groups(file: Path, document: Mapping[str, Any], notes: list[str]) -> Sequen
         allowed = "a list of texts, one for each user"
         raise ConfigError(f"dataset.path: {file}, hierarchies: found {show(groups)}, allowed: {allowed}")
     if len(groups) != len(users):  # LEAF's splitting removes users, and leaves hierarchies as they were
-        notes.append(f"left out hierarchies of {file.name}: {len(groups):,} for {len(users):,} users")
+        notes.append(f"left out hierarchies of {show(file.name)}: {len(groups):,} for {len(users):,} users")
         return None
     return groups
 

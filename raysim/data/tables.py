@@ -21,7 +21,7 @@ from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_test
 from raysim.data.parquet_files import read_parquet
 from raysim.data.table_files import LISTED, Roles, Table, join, read_csv
 from raysim.system import seeding
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, single_line
 
 UNKNOWN = 0
 """The id of a category's value that no training row has."""
@@ -209,7 +209,7 @@ def _describe_roles(
         sizes = [f"{name} ({size - 1:,} values)" for name, size in categories.items()]
         yield _count(sizes, "category", "categories")
     kind = "a number" if labels is None else describe_classes(in_class_order(labels[row] for row in train))
-    yield f"target: {_name(keys.target)} ({kind})"
+    yield single_line(f"target: {_name(keys.target)} ({kind})")
     others = (("client", keys.client and [keys.client]), ("time", keys.time and [keys.time]), ("columns", keys.columns))
     yield from (f"{role}: {_list(named)}" for role, named in others if named)
     if table.ignored:

@@ -161,7 +161,7 @@ def test_users_without_samples_are_left_out_and_said(tmp_path: Path) -> None:
     write(tmp_path, kept, document({"u": (["a"], [0])}))
     assert {
         "left out 1 users of the folder train without samples",
-        "left out hierarchies of all_data_0_train_9.json: 2 for 1 users",
+        "left out hierarchies of 'all_data_0_train_9.json': 2 for 1 users",
     } <= {*read(tmp_path).notes}
 
 
