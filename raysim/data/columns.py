@@ -30,8 +30,8 @@ def as_column(values: Sequence[object], where: Callable[[int], str]) -> Array:
         where: returns the beginning of an error message about the value at an index.
 
     Raises:
-        ConfigError: a value is missing or of another kind than the first one, some moments have a time zone and others
-            have none, or the texts do not fit into memory.
+        ConfigError: a value is missing or of another kind than the first one. Also if some moments have a time zone and
+            others have none, or if the texts do not fit into memory.
     """
     first = next((index for index, value in enumerate(values) if value not in (None, "")), 0)
     kinds = ((kind, read) for kind, read in KINDS.items() if read(values[first]) is not None)

@@ -144,7 +144,7 @@ def _numbers(parts: Sequence[LeafSplit], y: Sequence[Array], shape: Sequence[int
 def _decode(
     parts: Sequence[LeafSplit], y: Sequence[Array], folder: Path, size: int, grey: bool, background: Background
 ) -> Dataset:
-    """Return a dataset of the images whose names are x."""
+    """Return a dataset of the images that x names."""
     images = []
     for part, labels in zip(parts, y, strict=True):
         for row, name in enumerate(part.x):

@@ -166,8 +166,8 @@ def read_csv(key: str, file: Path, roles: Roles, delimiter: str) -> Table:
 
     Raises:
         MissingData: there is no such file.
-        ConfigError: the file cannot be read, its header names a column twice or not at all, or a line is too long or
-            has more or fewer fields than the header.
+        ConfigError: the file cannot be read, or its header names a column twice or not at all. Or a line is too long,
+            or has more or fewer fields than the header.
     """
     require_file(key, file)
     if delimiter in '"\r\n':
