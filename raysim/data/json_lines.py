@@ -22,6 +22,7 @@ from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 LONGEST = 2**24  # bytes of a line
+ROW = 600  # bytes of what is kept of a line, without its text
 OFTEN = 2**26  # bytes between two checks that the texts fit into memory
 DAMAGE = (OSError, EOFError, zlib.error)
 
@@ -179,15 +180,16 @@ def _lines(key: str, file: Path) -> Iterator[tuple[int, bytes]]:
     bytes_read, bytes_checked = 0, 0
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            number = 0
+            number, kept = 0, 0
             while line := stream.readline(LONGEST):
                 number, bytes_read = number + 1, bytes_read + len(line)
                 if len(line) == LONGEST:
                     raise ConfigError(f"{key}: {file}, line {number}: found {LONGEST:,} bytes or more, allowed: fewer")
                 if bytes_read > bytes_checked + OFTEN:  # a small file may unpack to any size
-                    require_memory(bytes_read, key, file)
+                    require_memory(bytes_read + ROW * kept, key, file)
                     bytes_checked = bytes_read
                 if line.strip():
+                    kept += 1
                     yield number, line
     except DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -203,15 +203,14 @@ def _describe_roles(
     train: Rows,
 ) -> Iterator[str]:
     """Yield what each column is for, and which values are missing, a phrase each."""
-    if numbers:
-        yield _count(numbers, "number", "numbers")
+    roles = [_count(numbers, "number", "numbers")] if numbers else []
     if categories:
         sizes = [f"{name} ({size - 1:,} values)" for name, size in categories.items()]
-        yield _count(sizes, "category", "categories")
+        roles.append(_count(sizes, "category", "categories"))
     kind = "a number" if labels is None else describe_classes(in_class_order(labels[row] for row in train))
-    yield single_line(f"target: {_name(keys.target)} ({kind})")
+    roles.append(single_line(f"target: {_name(keys.target)} ({kind})"))
     others = (("client", keys.client and [keys.client]), ("time", keys.time and [keys.time]), ("columns", keys.columns))
-    yield from (f"{role}: {_list(named)}" for role, named in others if named)
+    yield "; ".join([*roles, *(f"{role}: {_list(named)}" for role, named in others if named)])
     if table.ignored:
         yield f"left out by dataset.ignore: {_list(table.ignored)}"
     if table.index:

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.data import dataset as dataset_module
 from raysim.data import json_lines
 from raysim.data.dataset import Dataset, Split
 from raysim.data.loading import check_dataset, load_dataset
 from raysim.data.scenario import domains
 from raysim.data.text import reword, text_jsonl
 from raysim.data.tokens import TokenKeys
+from raysim.system.capacity import this_machine
 from raysim.system.errors import ConfigError
 
 LINES = [
@@ -284,3 +286,12 @@ def test_names_that_are_numbers_are_in_order_of_their_value(tmp_path):
 def test_json_that_means_nothing_certain_is_refused(tmp_path, line, words):
     with pytest.raises(ConfigError, match=words):
         read(write(tmp_path / "t.jsonl", [line, *LINES]))
+
+
+def test_many_short_lines_are_refused_before_they_fill_the_memory(tmp_path, monkeypatch):
+    """2,000 lines of 25 bytes are 50 kB, and 1.2 MB as rows."""
+    monkeypatch.setattr(json_lines, "OFTEN", 1000)
+    monkeypatch.setattr(dataset_module, "MOST_FOR_DATA", 1e6 / (this_machine().memory or 1e6))
+    path = write(tmp_path / "t.jsonl", [{"text": "a", "label": 0}] * 2000)
+    with pytest.raises(ConfigError, match=r"dataset\.path: found .*t\.jsonl, which takes"):
+        read(path)
