@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.data.dataset import Dataset, Split
 from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, row_of_box
-from raysim.data.image_files import list_entries, list_images
+from raysim.data.image_files import list_images, survey
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
@@ -45,7 +45,7 @@ def carla(
         ConfigError: a file is malformed, or a box has no area, is not in its frame, or is of an unknown class.
     """
     folder = require_folder(root / Path(path).expanduser())
-    vehicles = [entry for entry in list_entries(folder) if entry.is_dir()]
+    _, vehicles = survey(folder)
     if not vehicles:
         raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of frames for each vehicle")
     frames = [list_images(vehicle) for vehicle in vehicles]
