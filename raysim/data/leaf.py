@@ -82,8 +82,9 @@ def leaf(
         raise ConfigError(f"dataset.shape: {problem}, allowed: a shape for x as lists of numbers")
     else:
         texts = [_texts(part, text, token_keys) for part in parts]
-        x, words = index_texts(texts, _tokens_of(tokens, token_keys), token_keys, folder / "train")
-        found = Dataset(Split(x[0], y[0]), Split(x[1], y[1]), 1, vocabulary=FIRST_WORD + len(words), words=words)
+        x, words, cut = index_texts(texts, _tokens_of(tokens, token_keys), token_keys, folder / "train")
+        ids = FIRST_WORD + len(words)
+        found = Dataset(Split(x[0], y[0]), Split(x[1], y[1]), 1, vocabulary=ids, words=words, notes=cut)
     train, test = (
         replace(split, clients=_as_texts(part, part.users), columns=_columns(part, parts))
         for split, part in zip((found.train, found.test), parts, strict=True)
@@ -183,7 +184,7 @@ def _flatten(value: list[Any]) -> list[Any]:
 
 
 def _tokens_of(tokens: Callable[[str], list[str]], keys: TokenKeys) -> Callable[[str | list[str]], list[str]]:
-    return lambda value: tokens(value) if isinstance(value, str) else value[: keys.length]
+    return lambda value: tokens(value) if isinstance(value, str) else value[: keys.length + 1]
 
 
 def _columns(part: LeafSplit, parts: Sequence[LeafSplit]) -> dict[str, Array]:

@@ -63,7 +63,7 @@ def text_jsonl(
     file, test_file = root / Path(path).expanduser(), None if test is None else root / Path(test).expanduser()
     found = read_texts(file, test_file, LineKeys(text, label, split, client, columns), test_fraction, seed)
     parts = found.train, found.test
-    ids, words = index_texts([part.texts for part in parts], tokens, token_keys, file)
+    ids, words, notes = index_texts([part.texts for part in parts], tokens, token_keys, file)
     train, testing = (Split(x, part.y, part.clients, part.columns) for x, part in zip(ids, parts, strict=True))
     labels = tuple(map(str, found.labels))
     return Dataset(
@@ -73,7 +73,7 @@ def text_jsonl(
         labels if isinstance(found.labels[0], str) else None,
         vocabulary=FIRST_WORD + len(words),
         words=words,
-        notes=(*found.notes, single_line(describe_classes(labels))),
+        notes=(*found.notes, *notes, single_line(describe_classes(labels))),
     )
 
 

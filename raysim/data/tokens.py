@@ -42,7 +42,7 @@ class TokenKeys:
     )
 
     def tokenizer(self) -> Callable[[str], list[str]]:
-        """Return a function that returns the first `length` tokens of a text.
+        """Return a function that returns the first tokens of a text: `length`, and one more if there is one.
 
         Raises:
             ConfigError: `token` is no regular expression.
@@ -55,7 +55,7 @@ class TokenKeys:
 
         def tokens(text: str) -> list[str]:
             matches = (match[0] for match in pattern.finditer(self.normal(text)))
-            return list(islice((token for token in matches if token), self.length))
+            return list(islice((token for token in matches if token), self.length + 1))
 
         return tokens
 
@@ -74,26 +74,28 @@ def word() -> re.Pattern[str]:
 
 def index_texts(
     parts: Sequence[Sequence[Text]], tokens: Callable[[Text], list[str]], keys: TokenKeys, where: object
-) -> tuple[list[Array], tuple[str, ...]]:
-    """Return the ids of each part's texts, int64 [n, length], and the words. The first part is for training.
+) -> tuple[list[Array], tuple[str, ...], tuple[str, ...]]:
+    """Return the ids of each part's texts, int64 [n, length], the words, and notes. The first part is for training.
 
-    `tokens` returns a text's first tokens, and `where` names the training texts in errors.
+    `tokens` returns a text's first tokens, more than `length` if the text has more. `where` names the training texts in
+    errors.
 
     Raises:
         ConfigError: no training text has a token, or the ids do not fit into memory.
     """
     count = sum(map(len, parts))
     require_memory(8 * keys.length * count, "dataset.length", f"{keys.length} for {count} texts")
-    counts = Counter(token for text in parts[0] for token in tokens(text))
+    counts = Counter(token for text in parts[0] for token in tokens(text)[: keys.length])
     if not counts:
         what = "a text" if keys.lower is False else "a text in lower case"
         problem = f"found {show(keys.token)}, which finds nothing in the training texts of {where}"
         raise ConfigError(f"dataset.token: {problem}, allowed: what finds a token in {what}")
     words = tuple(sorted(counts, key=lambda word: (-counts[word], word))[: keys.vocabulary - FIRST_WORD])
     ids = number_words(words)
-    return [
-        _stack([[ids.get(token, UNKNOWN) for token in tokens(text)] for text in part], keys.length) for part in parts
-    ], words
+    rows = [[[ids.get(token, UNKNOWN) for token in tokens(text)] for text in part] for part in parts]
+    longer = sum(len(row) > keys.length for part in rows for row in part)
+    notes = (f"cut {longer:,} of {count:,} texts to {keys.length:,} tokens",) if longer else ()
+    return [_stack(part, keys.length) for part in rows], words, notes
 
 
 def number_words(words: Sequence[str]) -> dict[str, int]:
@@ -102,8 +104,9 @@ def number_words(words: Sequence[str]) -> dict[str, int]:
 
 
 def _stack(rows: Sequence[Sequence[int]], length: int) -> Array:
-    """Return token ids as int64 [n, length]. A text without tokens becomes one unknown token."""
+    """Return the first token ids as int64 [n, length]. A text without tokens becomes one unknown token."""
     x = np.zeros((len(rows), length), np.int64)
     for number, row in enumerate(rows):
-        x[number, : max(len(row), 1)] = row or [UNKNOWN]
+        first = row[:length] or [UNKNOWN]
+        x[number, : len(first)] = first
     return x

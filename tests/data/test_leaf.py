@@ -64,6 +64,7 @@ def test_shakespeare_is_characters_with_the_next_one_as_label(tmp_path: Path) ->
     assert dataset.train.clients.tolist() == ["HAMLET_Ham"] * 2 + ["MACBETH_Mac"]
     assert dataset.train.columns["hierarchy"].tolist() == ["HAMLET", "HAMLET", "MACBETH"]
     assert dataset.doubts == ()
+    assert "cut 5 of 5 texts to 64 tokens" in read(tmp_path, token="(?s).").notes
     assert "num_samples in the folder test is larger than the lists of 2 users by 79, as in LEAF's Shakesp" in (
         "; ".join(dataset.notes)
     )
