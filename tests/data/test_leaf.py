@@ -78,7 +78,8 @@ def test_femnist_is_images_of_floats_and_users_may_be_in_one_split_only(tmp_path
     write(tmp_path, document({"f00_2": ([x[3]], [0])}), document({"f00_9": ([x[3]], [0])}), name="all_data_1")
     (tmp_path / "data" / "train" / "README").write_text("")
     dataset = read(tmp_path, shape=[28, 28])
-    assert (dataset.train.x.dtype, dataset.shape, dataset.classes) == (np.float32, (1, 28, 28), 62)
+    assert dataset.train.x.dtype == np.float32
+    assert (dataset.shape, dataset.classes) == ((1, 28, 28), 62)
     np.testing.assert_array_equal(dataset.train.x.reshape(3, 784), images[[0, 1, 3]].astype(np.float32))
     assert dataset.train.y.tolist() == [3, 61, 0]
     assert dataset.notes == (
@@ -133,6 +134,7 @@ def test_reddit_is_lists_of_tokens_with_a_label_among_others(tmp_path: Path) -> 
     write(tmp_path, document(users), document({"1": ([comment], [{"subreddit": "aww"}])}))
     (tmp_path / "data" / "val").mkdir()
     dataset = read(tmp_path, label="subreddit", length=5)
+    assert dataset.words is not None
     assert dataset.train.x[0].tolist() == [dataset.words.index(word) + 2 for word in ("<bos>", "a", "cat", "<eos>")] + [
         0
     ]

@@ -66,7 +66,11 @@ def random_csv(draws: Draws) -> tuple[bytes, dict[str, Any]]:
         keys[key] = mostly(draws, keys[key], HEADERS)
     for key in ("categories", "columns", "ignore"):
         keys[key] = mostly(draws, keys.get(key, []), [[], ["a"], ["b", "t"], ["kind"], [""], ["z"]])
-    choices = [("missing", ["mean", "refuse"]), ("target_kind", ["label", "number"]), ("time_format", ["%d.%m.%Y"])]
+    choices: list[tuple[str, list[Any]]] = [
+        ("missing", ["mean", "refuse"]),
+        ("target_kind", ["label", "number"]),
+        ("time_format", ["%d.%m.%Y"]),
+    ]
     choices += [("standardize", ["client", "none"]), ("missing_values", [[], ["x"]]), ("test", ["f"])]
     keys |= {key: pick(draws, values) for key, values in choices if draws.random() < 0.2}
     return pick(draws, ["\n", "\r\n"]).join(lines).encode(), keys
