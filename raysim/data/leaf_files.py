@@ -1,6 +1,7 @@
 """LEAF's JSON files: users with lists of samples and labels, in the folders train and test."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from raysim.data.json_lines import once_each
 from raysim.data.split_names import TEST, TRAIN, VALIDATION, choose_test
 from raysim.system.errors import ConfigError
 
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 SHAKESPEARE = 79  # samples of each user that LEAF drops between training and test, and counts in the test file
 ITEM, LIST, TEXT = 40, 72, 60  # bytes of a number and its place in a list; of an empty list or object; and of a text
 
@@ -111,7 +113,7 @@ def _load(file: Path, held: int) -> Mapping[str, Any]:
             held + len(content) + ITEM * content.count(b",") + LIST * lists + TEXT * texts, "dataset.path", file
         )
         document = json.loads(content, object_pairs_hook=once_each)
-        if b"\\u" in content:
+        if SURROGATE.search(content):
             json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (OSError, ValueError, RecursionError) as error:
         reason = show(next(iter(str(error).splitlines()), "") or type(error).__name__)
