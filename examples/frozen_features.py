@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import yaml
 
-from raysim.data.json_lines import read_texts
+from raysim.data.json_lines import LineKeys, read_texts
 
 
 def encode(
@@ -49,15 +49,16 @@ def encode(
 
     tokenizer, network = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
     text, label, split = keys
-    parts, labels = read_texts(Path(texts), None if test is None else Path(test), (text, label, split), 0.2, seed)
+    given = LineKeys(text, label, split)
+    found = read_texts(Path(texts), None if test is None else Path(test), given, 0.2, seed)
     arrays: dict[str, Any] = {}
-    for name, part in zip(("train", "test"), parts, strict=True):
+    for name, part in zip(("train", "test"), (found.train, found.test), strict=True):
         rows = [
             _features(network, tokenizer, part.texts[start : start + batch], pooling, length)
             for start in range(0, len(part.texts), batch)
         ]
         arrays |= {f"x_{name}": np.concatenate(rows), f"y_{name}": part.y}
-    np.savez(out, labels=np.array([str(label) for label in labels]), **arrays)
+    np.savez(out, labels=np.array([str(label) for label in found.labels]), **arrays)
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Tasks by a column of the data: intervals of a time stamp, a site or any other value, in ascending order."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +15,8 @@ from raysim.system.errors import ConfigError
 
 Ranks = npt.NDArray[np.int64]
 
+DATE = re.compile(r"\d{1,4}([./_-])\d{1,2}\1\d{1,4}(?!\d)", re.ASCII)
+FIRST = 1000  # texts that are looked at
 LONGEST = 20  # letters of a text in a task's name
 BEYOND = np.iinfo(np.int64).max  # a rank that no sample has
 
@@ -47,6 +50,17 @@ def by_column(dataset: Dataset, spec: ByColumn) -> list[Task]:
         _task(dataset, spec, number, in_order[tasks[0][in_order] == number], np.flatnonzero(tasks[1] == number), train)
         for number in range(spec.tasks)
     ]
+
+
+def doubt_order(dataset: Dataset, name: str) -> list[str]:
+    """Return a warning if a column of texts looks like dates, which it does not order by time."""
+    values = dataset.train.columns.get(name, np.empty(0))
+    found = [str(value) for value in values[:FIRST] if DATE.match(str(value))] if values.dtype.kind == "U" else []
+    if 2 * len(found) <= min(len(values), FIRST):
+        return []
+    problem = f"found {show(name)} with texts that look like dates, such as {show(found[0])}"
+    advice = "name it in dataset.time with dataset.time_format if it is a table's, or write dates as 2024-05-31"
+    return [f"scenario.column: {problem}; tasks are in the order of the texts, not of time; {advice}"]
 
 
 def _column(dataset: Dataset, name: str, part: str) -> Array:

@@ -1,38 +1,84 @@
 """Columns: what is known of each sample and is no input, such as a time stamp or a site."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 
 from raysim.config.error_text import show
-from raysim.data.dataset import Array, Dataset, Split
+from raysim.data.dataset import Array, Dataset, Split, require_memory
 from raysim.system.errors import ConfigError
 
 NUMBERS = "iuf"
 """The kinds of dtypes that are numbers."""
 
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)  # float() also reads 1_000
+MOMENT = re.compile(r"[-\d:.,+TWZ ]+", re.ASCII)
+LETTER = 12  # bytes of a letter in an array of texts, of which sorting makes two copies
+
 
 def as_column(values: Sequence[object], where: Callable[[int], str]) -> Array:
     """Return a column as numbers (float64), moments (datetime64[us]) or texts (str): [n].
 
-    The first value decides: a number, a date in ISO 8601, or another text. Moments with a time zone become UTC.
+    The first value that is not missing decides: a number, a date in ISO 8601, or another text. Moments with a time
+    zone become UTC.
 
     Args:
         values: what a file holds, one per sample.
         where: returns the beginning of an error message about the value at an index.
 
     Raises:
-        ConfigError: a value is missing or of another kind than the first one.
+        ConfigError: a value is missing or of another kind than the first one. Also if some moments have a time zone and
+            others have none, or if the texts do not fit into memory.
     """
-    kind, read = next(((kind, read) for kind, read in KINDS.items() if read(values[0]) is not None), ("a text", _text))
+    first = next((index for index, value in enumerate(values) if value not in (None, "")), 0)
+    kinds = ((kind, read) for kind, read in KINDS.items() if read(values[first]) is not None)
+    kind, read = next(kinds, ("a number, a date in ISO 8601 or a text", _text))
     found = [read(value) for value in values]
     wrong = next((index for index, value in enumerate(found) if value is None), None)
     if wrong is not None:
-        alike = ", as the first value is" if wrong else ""
+        alike = ", as the first value is" if wrong > first else ""
         raise ConfigError(f"{where(wrong)}: found {_describe(values[wrong])}, allowed: {kind}{alike}")
-    return np.array(found)
+    if read is read_time:
+        return as_moments([time for time in found if isinstance(time, datetime)], values, where)
+    return as_texts([str(text) for text in found], where) if read is _text else np.array(found)
+
+
+def as_texts(texts: Sequence[str], where: Callable[[int], str]) -> Array:
+    """Return texts as an array of str [n], in which every text takes as much memory as the longest one.
+
+    Raises:
+        ConfigError: they do not fit into memory, and the message names the longest one; or one ends with a NUL.
+    """
+    longest = max(range(len(texts)), key=lambda index: len(texts[index]), default=None)
+    if longest is not None:
+        letters = len(texts[longest])
+        require_memory(LETTER * letters * len(texts), where(longest), f"{letters:,} letters for {len(texts):,} rows")
+    cut = next((index for index, text in enumerate(texts) if text.endswith("\0")), None)
+    if cut is not None:  # NumPy takes it for the end of the text
+        allowed = "a text that does not end with the character 0"
+        raise ConfigError(f"{where(cut)}: found {show(texts[cut])}, allowed: {allowed}")
+    return np.array(texts)
+
+
+def as_moments(times: Sequence[datetime], values: Sequence[object], where: Callable[[int], str]) -> Array:
+    """Return times as moments, datetime64[us] [n]. Those with a time zone become UTC.
+
+    `values` are the times as a file holds them, for errors.
+
+    Raises:
+        ConfigError: some have a time zone and others have none.
+    """
+    zoned = [time.tzinfo is not None for time in times]
+    if len({*zoned}) > 1:
+        with_zone, without = zoned.index(True), zoned.index(False)
+        raise ConfigError(
+            f"{where(without)}: found {show(values[without])} without a time zone, and {show(values[with_zone])} with "
+            f"one ({where(with_zone)}), allowed: one of the two in a column"
+        )
+    return np.array([_to_moment(time) for time in times])
 
 
 def _describe(value: object) -> str:
@@ -40,8 +86,13 @@ def _describe(value: object) -> str:
 
 
 def read_number(value: object) -> float | None:
-    """Return a number or the number that a text is, or None if it is none or not finite."""
+    """Return a number or the number that a text is, or None if it is none or not finite.
+
+    A text has ASCII digits only, a point, and an exponent: what float() reads too, such as 1_000, is more likely an id.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         return None
     try:
         number = float(value)
@@ -50,16 +101,40 @@ def read_number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def read_moment(value: object) -> np.datetime64 | None:
-    """Return the moment (UTC, in microseconds) that a text in ISO 8601 is, or None if it is none."""
-    if not isinstance(value, str):
+def read_time(value: object) -> datetime | None:
+    """Return the time that a text in ISO 8601 is, with its time zone if it has one, or None if it is none."""
+    if not isinstance(value, str) or not MOMENT.fullmatch(text := value.strip()):
         return None
     try:
-        moment = datetime.fromisoformat(value.strip())
-        moment = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+        return _checked(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         return None
-    return np.datetime64(moment, "us")
+
+
+def read_time_as(value: object, form: str) -> datetime | None:
+    """Return the time that a text in a format of strptime is, or None if it is none."""
+    if not isinstance(value, str) or not value.isascii():  # strptime also reads digits of other scripts
+        return None
+    try:
+        return _checked(datetime.strptime(value.strip(), form))
+    except (ValueError, OverflowError):
+        return None
+
+
+def read_moment(value: object) -> np.datetime64 | None:
+    """Return the moment (UTC, in microseconds) that a text in ISO 8601 is, or None if it is none."""
+    time = read_time(value)
+    return None if time is None else _to_moment(time)
+
+
+def _checked(time: datetime) -> datetime:
+    """Return a time. Raises OverflowError if UTC has no such year."""
+    _to_moment(time)
+    return time
+
+
+def _to_moment(time: datetime) -> np.datetime64:
+    return np.datetime64(time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None), "us")
 
 
 def _text(value: object) -> str | None:
@@ -68,7 +143,7 @@ def _text(value: object) -> str | None:
 
 KINDS: Mapping[str, Callable[[object], object]] = {
     "a number": read_number,
-    "a date in ISO 8601, such as 2024-05-31 or 2024-05-31T14:00": read_moment,
+    "a date in ISO 8601, such as 2024-05-31 or 2024-05-31T14:00": read_time,
     "a text": _text,
 }
 """What a column's values may be -> a function that returns the value, or None if it is something else."""

@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,24 +13,49 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config.error_text import show
-from raysim.data.columns import as_column
+from raysim.data.class_order import in_class_order
+from raysim.data.columns import as_column, as_texts
 from raysim.data.dataset import Array, draw_for_testing, require_memory
 from raysim.data.paths import require_file
+from raysim.data.split_names import TEST, TRAIN, choose_test
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 LONGEST = 2**24  # bytes of a line
+ROW = 600  # bytes of what is kept of a line, without its text
 OFTEN = 2**26  # bytes between two checks that the texts fit into memory
 DAMAGE = (OSError, EOFError, zlib.error)
 
 
+@dataclass(frozen=True)
+class LineKeys:
+    """The JSON keys of a line: of its text, label, split and client id, and those of further columns."""
+
+    text: str = "text"
+    label: str = "label"
+    split: str = "split"
+    client: str | None = None
+    columns: Sequence[str] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Texts, their labels as int64 [N], and their columns [N]."""
+    """Texts, their labels as int64 [N], their client ids as texts [N], if they have some, and their columns [N]."""
 
     texts: Sequence[str]
     y: npt.NDArray[np.int64]
+    clients: Array | None = None
     columns: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledTexts:
+    """Texts to train and to test on, their labels in order of their numbers, and what was read and left out."""
+
+    train: Texts
+    test: Texts
+    labels: tuple[int | str, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -38,44 +64,43 @@ class _Row:
     text: str
     label: int | str
     split: str | None
+    client: str
     columns: tuple[object, ...]
 
 
-def read_texts(
-    path: Path,
-    test: Path | None,
-    keys: tuple[str, str, str],
-    test_fraction: float,
-    seed: int,
-    columns: Sequence[str] = (),
-) -> tuple[tuple[Texts, Texts], tuple[int | str, ...]]:
-    """Return the training and the test texts of JSON lines, and the labels in order of their numbers; see text_jsonl.
-
-    `keys` are the JSON keys of the text, the label and the split, and `columns` those of further columns.
+def read_texts(path: Path, test: Path | None, keys: LineKeys, test_fraction: float, seed: int) -> LabeledTexts:
+    """Return the texts of JSON lines to train and to test on; see text_jsonl.
 
     Raises:
         ConfigError: see text_jsonl.
     """
-    rows = _read("dataset.path", path, *keys, columns)
-    test_rows = [] if test is None else _read("dataset.test", test, *keys, columns)
+    notes: list[str] = []
+    rows = _read("dataset.path", path, keys)
+    test_rows = [] if test is None else _read("dataset.test", test, keys)
     _check_kinds([*rows, *test_rows])
     if test is None:
-        parts = _split(rows, keys[2], test_fraction, seed)
+        parts = _split(rows, keys.split, test_fraction, seed, notes)
     else:
-        parts = _only("dataset.path", path, rows, "train"), _only("dataset.test", test, test_rows, "test")
+        testing = choose_test({row.split for row in test_rows if row.split}) or TEST
+        parts = (
+            _only("dataset.path", path, rows, TRAIN, notes),
+            _only("dataset.test", test, test_rows, testing, notes),
+        )
     numbers = _number_labels(*parts)
     used = [*parts[0], *parts[1]]
-    values = {name: _read_column(used, place, name) for place, name in enumerate(columns)}
+    values = {name: _read_column(used, place, name) for place, name in enumerate(keys.columns)}
+    clients = None if keys.client is None else as_texts([row.client for row in used], lambda row: used[row].where)
     halves = slice(len(parts[0])), slice(len(parts[0]), None)
-    train, testing = (
+    train, tests = (
         Texts(
             [row.text for row in part],
             np.array([numbers[row.label] for row in part], np.int64),
+            None if clients is None else clients[half],
             {name: column[half] for name, column in values.items()},
         )
         for part, half in zip(parts, halves, strict=True)
     )
-    return (train, testing), tuple(numbers)
+    return LabeledTexts(train, tests, tuple(numbers), tuple(notes))
 
 
 def _read_column(rows: Sequence[_Row], place: int, name: str) -> Array:
@@ -85,33 +110,64 @@ def _read_column(rows: Sequence[_Row], place: int, name: str) -> Array:
     )
 
 
-def _read(key: str, file: Path, text: str, label: str, split: str, columns: Sequence[str]) -> list[_Row]:
+def _read(key: str, file: Path, keys: LineKeys) -> list[_Row]:
     """Return the non-empty lines of a file."""
     rows = []
     for number, line in _lines(key, file):
         where = f"{key}: {file}, line {number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(
-                f"{where}: found {show(line.decode(errors='replace'))}, allowed: a JSON object in UTF-8"
-            ) from error
+        row = _load(where, line)
         if not isinstance(row, dict):
             raise ConfigError(
-                f"{where}: found {show(row)}, allowed: a JSON object, such as {{{text}: ..., {label}: ...}}"
+                f"{where}: found {show(row)}, allowed: a JSON object, such as {{{keys.text}: ..., {keys.label}: ...}}"
             )
-        if not isinstance(row.get(text), str):
-            raise ConfigError(f"{where}: found {_describe_value(row, text)}, allowed: a text (dataset.text is its key)")
-        value = row.get(label)
+        if not isinstance(row.get(keys.text), str):
+            found = _describe_value(row, keys.text)
+            raise ConfigError(f"{where}: found {found}, allowed: a text (dataset.text is its key)")
+        value = row.get(keys.label)
         if not isinstance(value, int | str) or isinstance(value, bool):
             allowed = "a whole number or a name (dataset.label is its key)"
-            raise ConfigError(f"{where}: found {_describe_value(row, label)}, allowed: {allowed}")
-        part = row.get(split)
-        further = tuple(row.get(column) for column in columns)
-        rows.append(_Row(where, row[text], value, None if part is None else str(part), further))
+            raise ConfigError(f"{where}: found {_describe_value(row, keys.label)}, allowed: {allowed}")
+        part = row.get(keys.split)
+        client = "" if keys.client is None else _client(where, row, keys.client)
+        further = tuple(row.get(column) for column in keys.columns)
+        rows.append(_Row(where, row[keys.text], value, None if part is None else str(part), client, further))
     if not rows:
         raise ConfigError(f"{key}: {file} holds no lines, allowed: a JSON object in each, with a text and a label")
     return rows
+
+
+def _load(where: str, line: bytes) -> object:
+    """Return what a line holds."""
+    try:
+        row = json.loads(line, object_pairs_hook=once_each)
+        if b"\\u" in line:
+            json.dumps(row, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        return row
+    except (ValueError, RecursionError) as error:
+        found = show(line.decode(errors="replace"))
+        reason = f" ({error})" if isinstance(error, TwoValues) else ""
+        raise ConfigError(f"{where}: found {found}{reason}, allowed: a JSON object in UTF-8") from error
+
+
+class TwoValues(ValueError):
+    """A JSON object has a key twice."""
+
+
+def once_each(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object of these pairs of keys and values. Raises TwoValues where a key is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise TwoValues(f"the key {show(counts.most_common(1)[0][0])} twice")
+    return found
+
+
+def _client(where: str, row: Mapping[str, object], key: str) -> str:
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+        allowed = "a whole number or a text that is not empty (dataset.client is its key)"
+        raise ConfigError(f"{where}: found {_describe_value(row, key)}, allowed: {allowed}")
+    return str(value)
 
 
 def _describe_value(row: Mapping[str, object], key: str) -> str:
@@ -124,41 +180,47 @@ def _lines(key: str, file: Path) -> Iterator[tuple[int, bytes]]:
     bytes_read, bytes_checked = 0, 0
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            number = 0
+            number, kept = 0, 0
             while line := stream.readline(LONGEST):
                 number, bytes_read = number + 1, bytes_read + len(line)
                 if len(line) == LONGEST:
                     raise ConfigError(f"{key}: {file}, line {number}: found {LONGEST:,} bytes or more, allowed: fewer")
                 if bytes_read > bytes_checked + OFTEN:  # a small file may unpack to any size
-                    require_memory(bytes_read, key, file)
+                    require_memory(bytes_read + ROW * kept, key, file)
                     bytes_checked = bytes_read
                 if line.strip():
+                    kept += 1
                     yield number, line
     except DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ConfigError(f"{key}: {file} cannot be read ({reason}), allowed: JSON lines, in .gz if gzipped") from error
 
 
-def _split(rows: Sequence[_Row], key: str, fraction: float, seed: int) -> tuple[list[_Row], list[_Row]]:
+def _split(
+    rows: Sequence[_Row], key: str, fraction: float, seed: int, notes: list[str]
+) -> tuple[list[_Row], list[_Row]]:
     """Return the training and the test lines: by their key `key`, or drawn if not both parts are named."""
     split_names = {row.split for row in rows}
-    if {"train", "test"} <= split_names:
+    testing_name = choose_test({name for name in split_names if name})
+    if TRAIN in split_names and testing_name is not None:
         for row in rows:
             if row.split is None:
                 raise ConfigError(
                     f"{row.where}: found no {show(key)}, allowed: train, test or another, as other lines say"
                 )
-        train, test = ([row for row in rows if row.split == part] for part in ("train", "test"))
+        train, test = ([row for row in rows if row.split == part] for part in (TRAIN, testing_name))
+        _note_parts(rows, (TRAIN, testing_name), testing_name, "", notes)
         return train, test
     by_label: dict[int | str, list[int]] = {}
     for index, row in enumerate(rows):
-        if row.split in ("train", "test", None):
+        if row.split in (TRAIN, TEST, None):
             by_label.setdefault(row.label, []).append(index)
     if not by_label:
         names = show(sorted(str(part) for part in split_names))
         raise ConfigError(
             f"dataset.split: found {names} in the lines' {show(key)}, allowed: train, test or no such key"
         )
+    _note_parts(rows, (TRAIN, TEST, None), TEST, "", notes)
     testing: set[int] = set()
     for label, numbers in by_label.items():
         if len(numbers) < 2:
@@ -172,13 +234,22 @@ def _split(rows: Sequence[_Row], key: str, fraction: float, seed: int) -> tuple[
     return [rows[index] for index in used if index not in testing], [rows[index] for index in sorted(testing)]
 
 
-def _only(key: str, file: Path, rows: Sequence[_Row], part: str) -> list[_Row]:
+def _only(key: str, file: Path, rows: Sequence[_Row], part: str, notes: list[str]) -> list[_Row]:
     """Return the lines of one part: those that say so, and those that say nothing."""
     kept = [row for row in rows if row.split in (part, None)]
     if not kept:
         names = show(sorted({str(row.split) for row in rows}))
         raise ConfigError(f"{key}: found only lines of {names} in {file}, allowed: lines of {part}, or without a split")
+    _note_parts(rows, (part, None), TEST if part == TRAIN else part, f" of {key}", notes)
     return kept
+
+
+def _note_parts(rows: Sequence[_Row], used: tuple[str | None, ...], testing: str, which: str, notes: list[str]) -> None:
+    """Add what is said of the parts: a part for validation that is tested on, and lines that are left out."""
+    counts = Counter(row.split for row in rows)
+    if testing != TEST:
+        notes.append(f"tested on {counts[testing]:,} lines of {show(testing)}, as none say test")
+    notes += [f"left out{which}: {count:,} lines of {show(part)}" for part, count in counts.items() if part not in used]
 
 
 def _check_kinds(rows: Sequence[_Row]) -> None:
@@ -191,9 +262,10 @@ def _check_kinds(rows: Sequence[_Row]) -> None:
 
 
 def _number_labels(train: Sequence[_Row], test: Sequence[_Row]) -> dict[int | str, int]:
-    """Return each label's number: its index among the sorted labels of the training texts."""
+    """Return each label's number: its index among the labels of the training texts, in order."""
     distinct: set[Any] = {row.label for row in train}  # all numbers or all names, so they can be sorted
-    labels = {label: number for number, label in enumerate(sorted(distinct))}
+    ordered = in_class_order(distinct) if isinstance(train[0].label, str) else sorted(distinct)
+    labels: dict[int | str, int] = {label: number for number, label in enumerate(ordered)}
     for row in test:
         if row.label not in labels:
             raise ConfigError(f"{row.where}: found the label {show(row.label)}, allowed: one that a training text has")

@@ -184,4 +184,7 @@ def check_clients(clients: Array, where: str, samples: int) -> Array:
     if clients.dtype.kind not in "iuU" or clients.shape != (samples,):
         kind = f"{clients.dtype} of shape {clients.shape}"
         raise ConfigError(f"{where}: found {kind}; use whole numbers or strings of shape [{samples}], an id each")
+    if clients.dtype.kind == "U" and (empty := np.flatnonzero(clients == "")).size:
+        problem = f"{empty.size:,} samples without a client id, the first with index {empty[0]}"
+        raise ConfigError(f"{where}: found {problem}; use a text that is not empty, or leave these samples out")
     return clients

@@ -1,28 +1,43 @@
-"""Tables in files: the columns of a CSV file or of a Parquet file, with the line of every value for errors."""
+"""Tables in files: the columns of a CSV file, with the line of every value for errors, and what all tables share."""
 
 import csv
 import gzip
 import io
+import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from raysim.config.error_text import nearest, show
-from raysim.data.columns import read_number
+from raysim.data.columns import as_texts, read_number
 from raysim.data.dataset import Array, as_float32, require_memory
 from raysim.data.paths import require_file
 from raysim.system.errors import ConfigError
-from raysim.system.importing import import_extra
 
 DAMAGE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
-OFTEN = 50_000  # lines between two checks that a table fits into memory
+OFTEN = 2**24  # letters between two checks that a table fits into memory
+LONGEST = 2**24  # letters of a record
+MOST_COLUMNS = 100_000
 LISTED = 200  # letters of a list of columns in an error
-REFERENCE, TEXT = 8, 60  # bytes of a cell of a list, and of a text in it
+CELL, TEXT = 32, 60  # bytes of a cell: a reference and a number in each of three arrays; and of a text, without letters
+
+INDEX = re.compile(r"(Unnamed: 0(\.\d+)?|__index_level_\d+__)", re.ASCII)
+"""The names that pandas gives to an index without one, when it writes it and reads it again."""
+WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))\.0*", re.ASCII)
+"""A whole number that pandas wrote as a float, which it does once a value of the column is missing."""
+TRUTH = ("true", "false")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns that a config names, and those of them that it leaves out."""
+
+    named: Collection[str] = ()
+    ignored: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -41,8 +56,14 @@ class Table:
 
     sources: Sequence[TableFile]
     columns: Mapping[str, Sequence[object]]
+    index: Collection[str] = ()
+    """The columns that hold pandas' index. They are left out unless a key names them."""
+    ignored: Collection[str] = ()
+    """The columns that the config leaves out."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """The config key that names a column, for errors."""
+    missing: frozenset[str] = frozenset()
+    """The texts that stand for a missing value, in addition to the empty one."""
 
     def __len__(self) -> int:
         return sum(len(source.lines) for source in self.sources)
@@ -59,11 +80,29 @@ class Table:
 
     def require(self, key: str, name: str) -> None:
         """Refuse a column that the table does not have. `key` is the config key that names it."""
-        if name not in self.columns:
+        if name not in self.columns and name not in self.ignored:
             file, known = self.sources[-1].file, [*self.columns]
             raise ConfigError(
                 f"{key}: found {show(name)}, allowed: one of {show(known, LISTED)} in {file}{nearest(name, known)}"
             )
+
+    def is_missing(self, value: object) -> bool:
+        """Return whether a value is missing: None, NaN, the empty text, or a text that stands for one."""
+        return value is None or value == "" or value != value or value in self.missing
+
+    def count_missing(self, name: str) -> int:
+        """Return how many values of a column are missing."""
+        return sum(map(self.is_missing, self.columns[name]))
+
+    def require_values(self, name: str, allowed: str) -> None:
+        """Refuse a missing value. `allowed` is the end of the error message.
+
+        Raises:
+            ConfigError: a value is missing. The message has its line.
+        """
+        row = next((row for row, value in enumerate(self.columns[name]) if self.is_missing(value)), None)
+        if row is not None:
+            raise ConfigError(f"{self.where(name, row)}: found {self._describe(row, name)}, allowed: {allowed}")
 
     def numbers(self, name: str, or_missing: bool = False, advice: str = "") -> Array:
         """Return a column of numbers: float64 [n], with NaN for missing ones if `or_missing`.
@@ -73,26 +112,35 @@ class Table:
         Raises:
             ConfigError: a value is not a finite number, or is too large for float32. The message has its line.
         """
-        values: Any = self.columns[name]
-        try:
-            numbers = np.array(values, np.float64)  # much faster than one by one
-        except (ValueError, TypeError):
-            numbers = np.array([np.nan])
-        if len(numbers) != len(values) or not np.isfinite(numbers).all():
-            found = [read_number(value) for value in values]
-            for row, number in enumerate(found):
-                is_missing = _is_missing(values[row])
-                if number is None and is_missing and not or_missing:
-                    raise ConfigError(f"{self.where(name, row)}: found nothing, allowed: a number{advice}")
-                if number is None and not is_missing:
-                    raise ConfigError(f"{self.where(name, row)}: found {show(values[row])}, allowed: a number{advice}")
-            numbers = np.array([np.nan if number is None else number for number in found])
+        values = self.columns[name]
+        found = {value: None if self.is_missing(value) else read_number(value) for value in dict.fromkeys(values)}
+        if None in found.values():
+            for row, value in enumerate(values):
+                if found[value] is None and not (or_missing and self.is_missing(value)):
+                    truth = isinstance(value, str) and value.lower() in TRUTH
+                    advised = "; name a column of truth values in dataset.categories" if truth else advice
+                    described = self._describe(row, name)
+                    raise ConfigError(f"{self.where(name, row)}: found {described}, allowed: a number{advised}")
+        numbers = np.array([found[value] for value in values], np.float64)  # None becomes NaN
         as_float32(numbers, lambda index: self.where(name, index[0]))
         return numbers
 
-    def texts(self, name: str) -> list[str]:
-        """Return a column as texts. A missing value is the empty text; a whole number has no decimal point."""
-        return [_as_text(value) for value in self.columns[name]]
+    def texts(self, name: str) -> Array:
+        """Return a column as texts (str) [n]. A missing value is the empty text; a whole number has no decimal point.
+
+        Raises:
+            ConfigError: the texts do not fit into memory.
+        """
+        values = self.columns[name]
+        found = {value: "" if self.is_missing(value) else _as_text(value) for value in dict.fromkeys(values)}
+        return as_texts([found[value] for value in values], lambda row: self.where(name, row))
+
+    def _describe(self, row: int, name: str) -> str:
+        """Return a value for an error message."""
+        value = self.columns[name][row]
+        if value in self.missing:
+            return f"{show(value)}, one of dataset.missing_values"
+        return "nothing" if self.is_missing(value) else show(value)
 
 
 def join(tables: Sequence[Table]) -> Table:
@@ -105,120 +153,146 @@ def join(tables: Sequence[Table]) -> Table:
     for table in tables[1:]:
         for name in first.columns:
             table.require(table.sources[0].key, name)
+    if len(tables) == 1:
+        return first
     columns = {name: [value for table in tables for value in table.columns[name]] for name in first.columns}
-    return Table([source for table in tables for source in table.sources], columns)
+    return replace(first, sources=[source for table in tables for source in table.sources], columns=columns)
 
 
-def read_csv(key: str, file: Path, delimiter: str) -> Table:
+def read_csv(key: str, file: Path, roles: Roles, delimiter: str) -> Table:
     """Return the table in a CSV file with a header (RFC 4180; UTF-8, gzipped if its name ends in .gz).
+
+    A first column without a name is the index that pandas writes.
 
     Raises:
         MissingData: there is no such file.
-        ConfigError: the file cannot be read, its header names a column twice, or a line has more or fewer fields than
-            the header.
+        ConfigError: the file cannot be read, or its header names a column twice or not at all. Or a line is too long,
+            or has more or fewer fields than the header.
     """
     require_file(key, file)
+    if delimiter in '"\r\n':
+        raise ConfigError(f"dataset.delimiter: found {show(delimiter)}, allowed: no quote and no line break")
     lines: list[int] = []
-    seen: dict[str, str] = {}  # equal texts are stored once
+    texts: dict[str, str] = {}  # equal texts are stored once
+    stored, checked = 0, 0
     try:
         with io.TextIOWrapper(
             gzip.open(file) if file.suffix == ".gz" else file.open("rb"), encoding="utf-8-sig", newline=""
         ) as stream:
-            records = _records(f"{key}: {file}", csv.reader(stream, delimiter=delimiter, strict=True))
+            source = _Lines(f"{key}: {file}", stream)
+            records = _records(source, csv.reader(source, delimiter=delimiter, strict=True))
             names = [name.strip() for name in next(records, (1, []))[1]]
             allowed = f"a name for each column, separated by {show(delimiter)} (dataset.delimiter)"
-            _check_header(f"{key}: {file}, line 1", names, allowed)
+            index = {name for place, name in enumerate(names) if INDEX.fullmatch(name) or not (name or place)}
+            kept = choose_columns(f"{key}: {file}, line 1", names, index, roles, allowed)
             if len(names) == 1:  # most likely the whole line
                 raise ConfigError(f"{key}: {file}, line 1: found one column, {show(names[0])}, allowed: {allowed}")
-            columns: dict[str, list[str]] = {name: [] for name in names}
+            columns: dict[str, list[str]] = {name: [] for name in kept}
+            places = [(columns[name], place) for name, place in kept.items()]
             for line, fields in records:
                 if len(fields) != len(names):
                     allowed = f"{len(names)}, as the header has ({show(names)}; dataset.delimiter is between fields)"
                     raise ConfigError(f"{key}: {file}, line {line}: found {len(fields)} fields, allowed: {allowed}")
-                for name, field in zip(names, fields, strict=True):
-                    text = field.strip()
-                    columns[name].append(seen.setdefault(text, text))
+                for column, place in places:
+                    text = fields[place].strip()
+                    if text not in texts:
+                        texts[text] = text
+                        stored += TEXT + len(text)
+                    column.append(texts[text])
                 lines.append(line)
-                if len(lines) % OFTEN == 0:
-                    require_memory(REFERENCE * len(names) * len(lines) + TEXT * len(seen), key, file)
+                if source.read > checked + OFTEN:
+                    require_memory(CELL * (len(kept) + 1) * len(lines) + stored, key, file)
+                    checked = source.read
     except DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ConfigError(
             f"{key}: {file} cannot be read ({reason}), allowed: CSV in UTF-8, in .gz if gzipped"
         ) from error
-    _check_length(key, file, len(lines))
-    return Table([TableFile(key, file, lines)], columns)
+    require_rows(key, file, len(lines))
+    return Table([TableFile(key, file, lines)], columns, index - {*roles.named}, roles.ignored)
 
 
-def _records(where: str, reader: Any) -> Iterator[tuple[int, list[str]]]:
+class _Lines:
+    """The lines of a CSV file, for csv.reader. It reads on while a field in quotes is open, so a record is bounded."""
+
+    def __init__(self, where: str, stream: io.TextIOWrapper) -> None:
+        self.where, self._stream = where, stream
+        self.number = 0
+        """The lines that were read."""
+        self.read = 0
+        """Their letters."""
+        self.record = 0
+        """The letters that had been read before the record."""
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(LONGEST)
+        if not line:
+            raise StopIteration
+        self.number, self.read = self.number + 1, self.read + len(line)
+        if self.read - self.record >= LONGEST:
+            problem = f"found {LONGEST:,} letters or more in a row of the table"
+            raise ConfigError(f"{self.where}, line {self.number}: {problem}, allowed: fewer")
+        return line
+
+
+def _records(source: _Lines, reader: Any) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of a record's first line, from 1, and its fields. Empty lines are left out."""
     while True:
-        line = reader.line_num + 1
+        line, source.record = source.number + 1, source.read
         try:
             fields = next(reader, None)
         except csv.Error as error:
             allowed = "fields that are in double quotes if they have a quote, a delimiter or a line break"
-            raise ConfigError(f"{where}, line {line}: found a broken line ({error}), allowed: {allowed}") from error
+            raise ConfigError(
+                f"{source.where}, line {line}: found a broken line ({error}), allowed: {allowed}"
+            ) from error
         if fields is None:
             return
         if fields:
             yield line, fields
 
 
-def read_parquet(key: str, file: Path) -> Table:
-    """Return the table in a Parquet file (the extra parquet). Dates become texts in ISO 8601, and true becomes 1.
+def choose_columns(
+    where: str, names: Sequence[str], index: Collection[str], roles: Roles, allowed: str
+) -> dict[str, int]:
+    """Return the columns to read and their places: all but those that are ignored or are pandas' index.
+
+    `where` and `allowed` are the beginning and the end of an error message.
 
     Raises:
-        MissingData: there is no such file.
-        ConfigError: pyarrow is not installed, the file cannot be read, or two columns have one name.
+        ConfigError: there are no columns or too many, a name is there twice, or a column has none.
     """
-    parquet = import_extra("pyarrow.parquet", "parquet")
-    require_file(key, file)
-    try:
-        contents = parquet.ParquetFile(file)
-        cells = contents.metadata.num_rows * contents.metadata.num_columns
-        require_memory((REFERENCE + TEXT) * cells, key, file)
-        table = contents.read()
-        names = [*map(str, table.column_names)]
-        _check_header(f"{key}: {file}", names, "a different name for each column")
-        columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
-    except ConfigError:
-        raise
-    except Exception as error:  # pyarrow has its own errors for damaged files
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ConfigError(f"{key}: {file} cannot be read ({reason}), allowed: a Parquet file") from error
-    _check_length(key, file, table.num_rows)
-    rows = range(1, table.num_rows + 1)
-    return Table([TableFile(key, file, rows, counted="row")], dict(zip(names, columns, strict=True)))
+    if not names:
+        raise ConfigError(f"{where}: found no names of columns, allowed: {allowed}")
+    if len(names) > MOST_COLUMNS:
+        raise ConfigError(f"{where}: found {len(names):,} columns, allowed: {MOST_COLUMNS:,} at most")
+    kept: dict[str, int] = {}
+    seen: set[str] = set()
+    for place, name in enumerate(names):
+        if not name and name not in roles.ignored and (place or name not in index):
+            advice = "dataset.ignore=[''] leaves it out"
+            raise ConfigError(
+                f"{where}: found a column without a name, column {place + 1}, allowed: {allowed}; {advice}"
+            )
+        if name and name in seen:
+            raise ConfigError(f"{where}: found the column {show(name)} twice, allowed: {allowed}")
+        seen.add(name)
+        if name not in roles.ignored and (name in roles.named or name not in index):
+            kept[name] = place
+    return kept
 
 
-def _plain(value: Any) -> object:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, Decimal):
-        return float(value)
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or value == "" or value != value
+def require_rows(key: str, file: Path, rows: int) -> None:
+    """Refuse a table without rows. `key` is the config key that names its `file`."""
+    if not rows:
+        raise ConfigError(f"{key}: {file} holds no rows, allowed: at least one below the names of the columns")
 
 
 def _as_text(value: object) -> str:
-    if _is_missing(value):
-        return ""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _check_header(where: str, names: Sequence[str], allowed: str) -> None:
-    odd = next((name for place, name in enumerate(names) if not name or name in names[:place]), None)
-    if odd is not None or not names:
-        found = (
-            f"the column {show(odd)} twice" if odd else "a column without a name" if names else "no names of columns"
-        )
-        raise ConfigError(f"{where}: found {found}, allowed: {allowed}")
-
-
-def _check_length(key: str, file: Path, rows: int) -> None:
-    if not rows:
-        raise ConfigError(f"{key}: {file} holds no rows, allowed: at least one below the names of the columns")
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    whole = WHOLE.fullmatch(text := str(value))
+    return text if whole is None else whole[1] if whole[1] != "-0" else "0"

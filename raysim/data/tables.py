@@ -1,8 +1,9 @@
 """Tables as datasets: numbers that are standardized, categories as ids, a target, and columns that are no inputs."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,18 +13,23 @@ import numpy.typing as npt
 from annotated_types import Ge, Gt, Lt, MaxLen, MinLen, doc
 
 from raysim.config.block import Allowed
-from raysim.config.error_text import show
+from raysim.config.error_text import shorten, show
 from raysim.config.signature import takes_keys_of
-from raysim.data.columns import as_column
+from raysim.data.class_order import describe_classes, in_class_order
+from raysim.data.columns import as_column, as_moments, read_time_as
 from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_testing
-from raysim.data.table_files import Table, join, read_csv, read_parquet
+from raysim.data.parquet_files import read_parquet
+from raysim.data.table_files import LISTED, Roles, Table, join, read_csv
 from raysim.system import seeding
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, single_line
 
 UNKNOWN = 0
 """The id of a category's value that no training row has."""
 
 ADVICE = "; dataset.missing=mean replaces missing ones; dataset.categories, .time and .ignore name other columns"
+ADVICE_IF_REPLACED = "; dataset.missing_values names missing ones; dataset.categories, .time and .ignore other columns"
+MISSING = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")  # of the words that pandas knows
+EXAMPLE = datetime(2024, 3, 30, 13, 5)  # a time that a format must be able to write and read
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 
 Names = tuple[str, ...]
@@ -45,11 +51,17 @@ class TableKeys:
     time: Annotated[
         str | None, doc("a column of numbers or dates in ISO 8601, for scenario.kind=by_column; it is no input")
     ] = None
+    time_format: Annotated[
+        str | None,
+        doc(
+            "the format of that column's dates, as Python's strptime takes it: %d.%m.%Y is 30.03.2024; null is ISO 8601"
+        ),
+    ] = None
     columns: Annotated[Names, doc("further columns for scenario.kind=by_column that are no inputs")] = ()
     categories: Annotated[
         Names, doc("the input columns that are categories; the model learns a vector for each value")
     ] = ()
-    ignore: Annotated[Names, doc("the columns to leave out")] = ()
+    ignore: Annotated[Names, doc("the columns to leave out; '' is a column without a name")] = ()
     standardize: Annotated[
         Literal["federation", "client", "none"],
         doc(
@@ -60,6 +72,9 @@ class TableKeys:
     missing: Annotated[
         Literal["refuse", "mean"], doc("whether a missing number is refused or becomes the mean of the training rows")
     ] = "refuse"
+    missing_values: Annotated[
+        Names, doc("the words that stand for a missing value in any column; an empty value is always missing")
+    ] = MISSING
     test_fraction: Annotated[float, Gt(0), Lt(1), doc("the part of each class for testing, without a test file")] = 0.2
     seed: Annotated[int, Ge(0), doc("the seed of that part, independent of the run's seed")] = 0
 
@@ -69,15 +84,18 @@ class TableKeys:
         listed = [(key, name) for key in ("columns", "categories", "ignore") for name in getattr(self, key)]
         return [(key, name) for key, name in [*single, *listed] if name is not None]
 
-    def read(self, root: Path, read: Callable[[str, Path], Table]) -> Dataset:
+    def read(self, root: Path, read: Callable[[str, Path, Roles], Table]) -> Dataset:
         """Return the dataset of the files below `root`, each read by `read` with the config key that names it.
 
         Raises:
             MissingData: a file is missing.
             ConfigError: see `make_table`, and `read`.
         """
+        if self.time_format is not None:
+            _check_format(self.time_format, self.time)
         named = [("path", self.path)] if self.test is None else [("path", self.path), ("test", self.test)]
-        return make_table([read(f"dataset.{key}", root / Path(name).expanduser()) for key, name in named], self)
+        roles = Roles({name for _, name in self.by_column()}, self.ignore)
+        return make_table([read(f"dataset.{key}", root / Path(name).expanduser(), roles) for key, name in named], self)
 
 
 @takes_keys_of(TableKeys, before="test_fraction")
@@ -125,7 +143,7 @@ def make_table(tables: Sequence[Table], keys: TableKeys) -> Dataset:
             Also if a class has one row only, or is in the test rows only.
     """
     named = _check_roles(table := join(tables), keys)
-    table = replace(table, keys=named)
+    table = replace(table, keys=named, missing=frozenset(keys.missing_values))
     numbers = [name for name in table.columns if name not in named]
     categories = [name for name in table.columns if name in keys.categories]
     if not numbers and not categories:
@@ -133,39 +151,104 @@ def make_table(tables: Sequence[Table], keys: TableKeys) -> Dataset:
             f"dataset.path: {table.sources[0].file} has no column that is an input, allowed: at least one; name "
             "fewer columns in dataset.ignore and dataset.columns"
         )
-    labels = table.texts(keys.target) if keys.target_kind == "label" else None
-    if labels and "" in labels:
-        where = table.where(keys.target, labels.index(""))
-        raise ConfigError(f"{where}: found nothing, allowed: a label; remove rows without one")
+    for name, allowed in _must_be_there(keys):
+        table.require_values(name, allowed)
+    labels = table.texts(keys.target).tolist() if keys.target_kind == "label" else None
     train, test = _split(table, labels, keys.target, keys.test_fraction, keys.seed)
     y, names = _number_labels(table, labels, keys.target, train) if labels else (_targets(table, keys.target), None)
-    clients = None if keys.client is None else _texts(table, keys.client)
-    raw = {name: table.numbers(name, keys.missing == "mean", ADVICE) for name in numbers}
+    clients = None if keys.client is None else table.texts(keys.client)
+    replaces = keys.missing == "mean"
+    raw = {name: table.numbers(name, replaces, ADVICE_IF_REPLACED if replaces else ADVICE) for name in numbers}
     groups = clients if keys.standardize == "client" else None
     inputs = [_scale(raw[name], train, groups, keys.standardize != "none", name) for name in numbers]
-    texts = {name: _texts(table, name) for name in categories}
+    texts = {name: table.texts(name) for name in categories}
     ids = {name: _number_categories(values, train) for name, values in texts.items()}
     values = np.stack([*inputs, *(column for column, _ in ids.values())], 1)
     x = as_float32(values, lambda index: f"{table.where(numbers[index[1]], index[0])}, standardized")
     columns = {name: values for name, values in raw.items() if np.isfinite(values).all()} | texts
-    columns |= {name: _column(table, name) for name in filter(None, [keys.time, *keys.columns])}
-    if keys.time is not None and columns[keys.time].dtype.kind == "U":
-        found = f"{table.where(keys.time, 0)}: found {show(str(columns[keys.time][0]))}"
-        raise ConfigError(
-            f"{found}, allowed: a number or a date in ISO 8601; name a column of texts in dataset.columns"
-        )
+    columns |= {name: _column(table, name) for name in keys.columns}
+    if keys.time is not None:
+        columns[keys.time] = _times(table, keys.time, keys.time_format)
     if keys.client is not None and clients is not None:
         columns[keys.client] = clients
     whole, sizes = Split(x, y, clients, columns), tuple(size for _, size in ids.values())
     classes = 1 if labels is None else int(y.max()) + 1
-    return Dataset(whole.take(train), whole.take(test), classes, names, categories=sizes)
+    doubts = [_doubt_unknown(table, name, column[test], texts[name][test]) for name, (column, _) in ids.items()]
+    return Dataset(
+        whole.take(train),
+        whole.take(test),
+        classes,
+        names,
+        categories=sizes,
+        notes=(*_describe_roles(table, keys, numbers, dict(zip(categories, sizes, strict=True)), labels, train),),
+        doubts=tuple(filter(None, doubts)),
+    )
+
+
+def _must_be_there(keys: TableKeys) -> list[tuple[str, str]]:
+    """Return the columns in which no value may be missing, and the end of the error message if one is."""
+    instead = "; remove rows without one, or set dataset.missing_values if this is none of the missing values"
+    label = [(keys.target, f"a label{instead}")] if keys.target_kind == "label" else []
+    client = [] if keys.client is None else [(keys.client, f"a client id{instead}")]
+    time = [] if keys.time is None else [(keys.time, f"a number or a date{instead}")]
+    return [*label, *client, *time, *((name, f"a value{instead}") for name in keys.columns)]
+
+
+def _describe_roles(
+    table: Table,
+    keys: TableKeys,
+    numbers: Sequence[str],
+    categories: Mapping[str, int],
+    labels: Sequence[str] | None,
+    train: Rows,
+) -> Iterator[str]:
+    """Yield what each column is for, and which values are missing, a phrase each."""
+    roles = [_count(numbers, "number", "numbers")] if numbers else []
+    if categories:
+        sizes = [f"{name} ({size - 1:,} values)" for name, size in categories.items()]
+        roles.append(_count(sizes, "category", "categories"))
+    kind = "a number" if labels is None else describe_classes(in_class_order(labels[row] for row in train))
+    roles.append(single_line(f"target: {_name(keys.target)} ({kind})"))
+    others = (("client", keys.client and [keys.client]), ("time", keys.time and [keys.time]), ("columns", keys.columns))
+    yield "; ".join([*roles, *(f"{role}: {_list(named)}" for role, named in others if named)])
+    if table.ignored:
+        yield f"left out by dataset.ignore: {_list(table.ignored)}"
+    if table.index:
+        yield f"left out as pandas' index: {_list(table.index)}"
+    missing = {name: count for name in table.columns if (count := table.count_missing(name))}
+    if missing:
+        counts = [f"{count:,} in {_name(name)}" for name, count in missing.items()]
+        yield f"missing values: {shorten(', '.join(counts), LISTED)}"
+
+
+def _count(names: Sequence[str], one: str, several: str) -> str:
+    return f"{len(names):,} {one if len(names) == 1 else several}: {_list(names)}"
+
+
+def _list(names: Iterable[str]) -> str:
+    return shorten(", ".join(map(_name, names)), LISTED)
+
+
+def _name(name: str) -> str:
+    return name or "a column without a name"
+
+
+def _doubt_unknown(table: Table, name: str, ids: Array, texts: Array) -> str | None:
+    """Return a warning if most test rows have a value of a category that no training row has."""
+    unknown = np.flatnonzero(ids == UNKNOWN)
+    if 2 * len(unknown) <= len(ids):
+        return None
+    problem = f"{len(unknown):,} of {len(ids):,} test rows with a value that no training row has, such as"
+    found = f"{problem} {show(str(texts[unknown[0]]))}, column {show(name)}"
+    return f"dataset.categories: found {found}; the model knows none of them; spell the values alike in both parts"
 
 
 def _check_roles(table: Table, keys: TableKeys) -> dict[str, str]:
     """Return the key that names each column. Refuse a missing column and a second role, except of client ids."""
     seen: dict[str, str] = {}
     for key, name in keys.by_column():
-        table.require(f"dataset.{key}", name)
+        if name not in seen:
+            table.require(f"dataset.{key}", name)
         if name in seen and {key, seen[name]} != {"client", "categories"}:
             raise ConfigError(
                 f"dataset.{key}: found {show(name)}, which is dataset.{seen[name]}, allowed: one of the two"
@@ -197,12 +280,10 @@ def _split(table: Table, labels: Sequence[str] | None, target: str, fraction: fl
 
 
 def _distinct(texts: Array) -> tuple[Array, Rows]:
-    """Return the different texts in ascending order, whole numbers by their value, and the place of each text."""
+    """Return the different texts in the order of classes, and the place of each text."""
     found, of_row = np.unique(texts, return_inverse=True)
-    order = np.argsort([int(text) for text in found]) if all(WHOLE.fullmatch(text) for text in found) else slice(None)
-    place = np.empty(len(found), np.int64)
-    place[order] = np.arange(len(found))
-    return found[order], place[of_row.reshape(-1)]
+    places = {name: place for place, name in enumerate(in_class_order(found.tolist()))}
+    return np.array([*places]), np.array([places[name] for name in found.tolist()])[of_row.reshape(-1)]
 
 
 def _number_labels(
@@ -229,8 +310,39 @@ def _column(table: Table, name: str) -> Array:
     return as_column(table.columns[name], lambda row: table.where(name, row))
 
 
-def _texts(table: Table, name: str) -> Array:
-    return np.array(table.texts(name))
+def _times(table: Table, name: str, form: str | None) -> Array:
+    """Return the column of times: numbers, or moments in ISO 8601 or in the format `form`."""
+    values = table.columns[name]
+    if form is None:
+        column = _column(table, name)
+        if column.dtype.kind == "U":
+            advice = (
+                "set dataset.time_format for dates such as 30.03.2024, or name a column of texts in dataset.columns"
+            )
+            found = f"{table.where(name, 0)}: found {show(values[0])}"
+            raise ConfigError(f"{found}, allowed: a number or a date in ISO 8601; {advice}")
+        return column
+    times = []
+    for row, value in enumerate(values):
+        time = read_time_as(value, form)
+        if time is None:
+            allowed = f"a date of the form {show(form)}, as dataset.time_format says"
+            raise ConfigError(f"{table.where(name, row)}: found {show(value)}, allowed: {allowed}")
+        times.append(time)
+    return as_moments(times, values, lambda row: table.where(name, row))
+
+
+def _check_format(form: str, time: str | None) -> None:
+    """Refuse a format that cannot read what it writes, that has no year, or that has no column."""
+    if time is None:
+        raise ConfigError(f"dataset.time_format: found {show(form)}, allowed without dataset.time: null")
+    try:
+        year = None if "%Z" in form else datetime.strptime(EXAMPLE.replace(tzinfo=UTC).strftime(form), form).year
+    except (ValueError, LookupError, re.error):
+        year = None
+    if year != EXAMPLE.year:
+        allowed = "a format of Python's strptime with a year, such as '%d.%m.%Y' or '%m/%d/%Y %H:%M'; zones are %z"
+        raise ConfigError(f"dataset.time_format: found {show(form)}, allowed: {allowed}")
 
 
 def _scale(values: Array, train: Rows, groups: Array | None, scales: bool, name: str) -> Array:

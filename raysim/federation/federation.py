@@ -13,7 +13,7 @@ from raysim.config import Config
 from raysim.config.component import Component
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.config.scenarios import ByColumn, ClassIncremental, OwnScenario
-from raysim.data.by_column import by_column
+from raysim.data.by_column import by_column, doubt_order
 from raysim.data.class_incremental import classes
 from raysim.data.custom_stream import CustomStream, Opener
 from raysim.data.custom_tasks import make_custom_tasks
@@ -249,6 +249,8 @@ def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Seque
     if config.domains is None:
         dataset = load(spec)
         make_objective(config, dataset)  # checks the targets, as tasks are made by label
+        if isinstance(config.scenario, ByColumn):
+            dataset = replace(dataset, doubts=(*dataset.doubts, *doubt_order(dataset, config.scenario.column)))
         return dataset, _tasks(config, dataset)
     reference = next(number for number, domain in enumerate(config.domains) if domain.same_as(spec))
     named = []

@@ -219,7 +219,7 @@ def test_a_domain_has_a_head_of_its_own_if_the_task_is_known() -> None:
 
 def test_the_first_value_says_what_a_column_is() -> None:
     assert as_column(["1", "2.5", 3], str).tolist() == [1.0, 2.5, 3.0]
-    moments = as_column(["2024-01-01", "2024-01-01T02:00+01:00"], str)
+    moments = as_column(["2024-01-01T00:00Z", "2024-01-01T02:00+01:00"], str)
     assert moments.dtype == "datetime64[us]"
     assert (moments[1] - moments[0]) == np.timedelta64(1, "h")
     assert as_column(["b1", "1"], str).tolist() == ["b1", "1"]
@@ -232,8 +232,18 @@ def test_the_first_value_says_what_a_column_is() -> None:
         (["2024-01-01", "2024-13-01"], "line 1: found '2024-13-01', allowed: a date in ISO 8601"),
         (["a", ""], "line 1: found nothing, allowed: a text, as the first value is"),
         ([None, "a"], "line 0: found nothing, allowed: a text"),
+        ([None, None], "line 0: found nothing, allowed: a number, a date in ISO 8601 or a text"),
         ([1.0, float("nan")], "line 1: found .nan, allowed: a number"),
         ([1.0, True], "line 1: found true, allowed: a number"),
+        (["", "2024-01-01"], "line 0: found nothing, allowed: a date in ISO 8601"),
+        ([1, "1_000"], "line 1: found '1_000', allowed: a number"),
+        (["2024-03-30", "2024_3_30"], "line 1: found '2024_3_30', allowed: a date in ISO 8601"),
+        (["5", "\u0661\u0662"], "line 1: found '\u0661\u0662', allowed: a number"),
+        (
+            ["2024-01-01T01:00+01:00", "2024-01-01T01:00"],
+            "line 1: found '2024-01-01T01:00' without a time zone, and '2024-01-01T01:00+01:00' with one (line 0)",
+        ),
+        (["a", "a\0"], "line 1: found 'a\\x00', allowed: a text that does not end with the character 0"),
     ],
 )
 def test_a_value_of_another_kind_is_refused(values: list[object], words: str) -> None:

@@ -10,6 +10,7 @@ from PIL import Image
 import raysim
 from raysim.config import load
 from raysim.data.dataset import Dataset, Declared, Split, stand_in
+from raysim.data.loading import check_dataset
 from raysim.data.partition import natural
 from raysim.data.scenario import Task, domains, hold_out
 from raysim.federation.federation import build_federation
@@ -185,3 +186,11 @@ def test_a_stand_in_has_as_many_ids_as_are_declared() -> None:
     train = stand_in(Declared((4,), train=12, test=2, classes=2, clients=3), "x").train
     assert train.clients is not None
     assert train.clients.tolist() == [0, 0, 1, 1, 2, 2] * 2
+
+
+def test_an_empty_client_id_is_refused() -> None:
+    """It would be a client of its own, of all samples whose id is missing."""
+    x, y = np.zeros((3, 1), np.float32), np.zeros(3, np.int64)
+    split = Split(x, y, np.array(["a", "", ""]))
+    with pytest.raises(ConfigError, match="train split: clients: found 2 samples without a client id, the first with"):
+        check_dataset(Dataset(split, split, classes=1), "mine")

@@ -168,7 +168,7 @@ BROKEN = [
     ([TRAIN[0], TRAIN[1].replace("2024-01-01", "May")], "t.csv, line 3, column 'day' (dataset.time): found 'May',"),
     (
         [TRAIN[0].replace("2024-01-03", "May"), *TRAIN],
-        "'day' (dataset.time): found 'May', allowed: a number or a date in ISO 8601; name a column of texts in dataset",
+        "'day' (dataset.time): found 'May', allowed: a number or a date in ISO 8601; set dataset.time_format for dates",
     ),
     (
         [TRAIN[0], TRAIN[1].replace(",5,", ",-1e39,")],

@@ -2,16 +2,20 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from raysim.data import dataset as dataset_module
 from raysim.data import json_lines
 from raysim.data.dataset import Dataset, Split
 from raysim.data.loading import check_dataset, load_dataset
 from raysim.data.scenario import domains
 from raysim.data.text import reword, text_jsonl
+from raysim.data.tokens import TokenKeys
+from raysim.system.capacity import this_machine
 from raysim.system.errors import ConfigError
 
 LINES = [
@@ -204,3 +208,90 @@ def test_other_ids_keep_the_clients_and_the_columns():
     assert found.x.tolist() == [[3]]
     assert found.clients is not None
     assert (found.clients.tolist(), found.columns["day"].tolist()) == (["a"], [3])
+
+
+def test_words_keep_their_marks_and_have_composed_letters(tmp_path):
+    """Thai and Hindi vowel signs are marks, which Python's \\w leaves out. A decomposed é is the same letter."""
+    texts = ["สวัสดี हिन्दी cafe\u0301", "Café don't"]
+    lines = [{"text": text, "label": 0, "split": part} for text, part in zip(texts, ("train", "test"), strict=True)]
+    dataset = read(write(tmp_path / "t.jsonl", lines), length=3)
+    assert dataset.words == ("café", "हिन्दी", "สวัสดี")
+    assert dataset.train.x.tolist() == [[4, 3, 2]]
+    assert dataset.test.x.tolist() == [[2, 1, 0]]
+
+
+def test_words_of_ascii_are_as_by_the_pattern_of_python(tmp_path):
+    """Random texts of all ASCII characters: what re finds by the pattern without marks is what the default finds."""
+    draws = np.random.default_rng(0)
+    tokens = TokenKeys().tokenizer()
+    for _ in range(200):
+        text = "".join(map(chr, draws.choice([*range(128), *b"''''aab"], 40)))
+        assert tokens(text) == re.findall(r"\w+(?:'\w+)*", text.lower())
+
+
+def test_letters_may_keep_their_case(tmp_path):
+    lines = [{"text": text, "label": 0, "split": part} for text, part in (("A a", "train"), ("a", "test"))]
+    assert read(write(tmp_path / "t.jsonl", lines), lower=False).words == ("A", "a")
+
+
+def test_lines_may_have_a_client_id(tmp_path):
+    """Numbers and texts are one id if they are written alike; test lines have them too."""
+    lines = [{**line, "user": user} for line, user in zip(LINES, (5, "ann", "5", "ann", 5, "bo"), strict=True)]
+    dataset = read(write(tmp_path / "t.jsonl", lines), client="user")
+    assert (dataset.train.clients.tolist(), dataset.test.clients.tolist()) == (["5", "ann", "5"], ["ann", "5"])
+    assert read(tmp_path / "t.jsonl").train.clients is None
+    for odd, found in (("", "'user': ''"), (None, "'user': null"), (True, "'user': true"), (1.5, "'user': 1.5")):
+        path = write(tmp_path / "t.jsonl", [{**lines[0], "user": odd}, *lines])
+        with pytest.raises(ConfigError, match=f"line 1: found {found}, allowed: a whole number or a text that is not"):
+            read(path, client="user")
+    with pytest.raises(ConfigError, match=r"found no key 'user' among .*dataset.client is its key"):
+        read(write(tmp_path / "t.jsonl"), client="user")
+
+
+@pytest.mark.parametrize("name", ["validation", "val", "valid", "dev"])
+def test_lines_for_validation_are_for_testing_if_no_line_is_for_tests(tmp_path, name):
+    lines = [{**line, "split": {"test": name}.get(line["split"], line["split"])} for line in LINES[:5]]
+    dataset = read(write(tmp_path / "t.jsonl", lines))
+    assert (len(dataset.train), len(dataset.test)) == (3, 2)
+    assert f"tested on 2 lines of '{name}', as none say test" in dataset.notes
+    (tmp_path / "t.jsonl").rename(tmp_path / "s.jsonl")
+    found = read(write(tmp_path / "t.jsonl", lines[:3]), test="s.jsonl")
+    assert f"tested on 2 lines of '{name}', as none say test" in found.notes
+    assert "left out of dataset.test: 3 lines of 'train'" in found.notes
+
+
+def test_lines_of_other_parts_are_said(tmp_path):
+    assert read(write(tmp_path / "t.jsonl")).notes == (
+        "left out: 1 lines of 'val'",
+        "classes 0 to 1: animals, plants",
+    )
+    drawn = [{"text": "a", "label": 0, "split": part} for part in ("train", "train", "extra")]
+    assert "left out: 1 lines of 'extra'" in read(write(tmp_path / "t.jsonl", drawn)).notes
+
+
+def test_names_that_are_numbers_are_in_order_of_their_value(tmp_path):
+    lines = [{"text": "a", "label": label, "split": part} for label in ("10", "9") for part in ("train", "test")]
+    assert read(write(tmp_path / "t.jsonl", lines)).names == ("9", "10")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"text": "a", "label": 1, "label": 0}', r"\(the key 'label' twice\), allowed: a JSON object"),
+        ('{"text": "\\ud83d", "label": 1}', "line 1: found .*, allowed: a JSON object in UTF-8"),
+        ('{"text": "a", "label": ' + "1" * 5000 + "}", "line 1: found .*, allowed: a JSON object"),
+        ('{"text": "a", "label": NaN}', r"line 1: found 'label': \.nan, allowed: a whole number or a name"),
+    ],
+)
+def test_json_that_means_nothing_certain_is_refused(tmp_path, line, words):
+    with pytest.raises(ConfigError, match=words):
+        read(write(tmp_path / "t.jsonl", [line, *LINES]))
+
+
+def test_many_short_lines_are_refused_before_they_fill_the_memory(tmp_path, monkeypatch):
+    """2,000 lines of 25 bytes are 50 kB, and 1.2 MB as rows."""
+    monkeypatch.setattr(json_lines, "OFTEN", 1000)
+    monkeypatch.setattr(dataset_module, "MOST_FOR_DATA", 1e6 / (this_machine().memory or 1e6))
+    path = write(tmp_path / "t.jsonl", [{"text": "a", "label": 0}] * 2000)
+    with pytest.raises(ConfigError, match=r"dataset\.path: found .*t\.jsonl, which takes"):
+        read(path)

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from raysim.data.dataset import Array
-from raysim.data.text import FIRST_WORD
+from raysim.data.tokens import FIRST_WORD
 from raysim.federation.federation import Federation
 from raysim.objectives.boxes import PADDING
 
