@@ -171,7 +171,7 @@ def test_what_is_missing_or_too_much_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"found 2 boxes of one image, allowed: at most 1 \(dataset.boxes\)"):
         coco(tmp_path, False, path="town", boxes=1)
     (tmp_path / "town" / "train2017" / "1.png").unlink()
-    with pytest.raises(MissingData, match=r"there is no image .*1.png, which .*train2017.json names"):
+    with pytest.raises(MissingData, match=r"there is no image .*1.png, which .*train2017.json, images\[1\] names"):
         coco(tmp_path, False, path="town")
     (tmp_path / "town" / "annotations" / "instances_val2017.json").write_text("{")
     with pytest.raises(ConfigError, match=r"dataset.test: .*val2017.json is no JSON"):
