@@ -32,6 +32,8 @@ class AnnotatedImage:
     """The file or the entry of its boxes, for errors."""
     size: tuple[float, float] | None = None
     """Width and height by the annotations, which are compared with the file's; None if they name no size."""
+    has_file: bool = True
+    """Whether there is a file or an entry of its boxes. Images without one have no boxes, either."""
 
 
 def number_names(names: Sequence[str], where: str) -> dict[str, int]:
@@ -107,9 +109,10 @@ def read_dataset(
 
 
 def _without_boxes(part: str, images: Sequence[AnnotatedImage]) -> Iterator[str]:
-    count = sum(not image.rows for image in images)
+    count, unlabeled = sum(not image.rows for image in images), sum(not image.has_file for image in images)
     if count:
-        yield f"dataset.{part}: {count:,} of {len(images):,} images have no boxes"
+        files = f", {unlabeled:,} of these no file of boxes" if unlabeled else ""
+        yield f"dataset.{part}: {count:,} of {len(images):,} images have no boxes{files}"
 
 
 def _read_as_stored(images: Sequence[AnnotatedImage]) -> Iterator[Path]:

@@ -62,7 +62,7 @@ def _choose_names(file: Path, classes: Sequence[str] | None) -> tuple[Sequence[s
     """Return the names of the classes that are used, and for each number in the files of boxes its class's, if used."""
     of_files = _read_names(file) if classes is None or file.is_file() else classes
     names = of_files if classes is None else classes
-    numbers, known = number_names(names, "dataset.classes"), number_names(of_files, str(file))
+    known, numbers = number_names(of_files, str(file)), number_names(names, "dataset.classes")
     for name in names:
         label_of(name, known, "dataset.classes")
     return names, [numbers.get(name) for name in of_files]
