@@ -10,10 +10,9 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
-from raysim.config.error_text import nearest
+from raysim.data.class_folders import read_class_folders
 from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first, draw_for_testing, require_memory
 from raysim.data.decoding import Labelled, decode_dataset
-from raysim.data.image_files import list_entries, list_images
 from raysim.data.paths import require_file, require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system import seeding
@@ -23,7 +22,6 @@ NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zl
 MOST_CHANNELS = 4  # of a photo: RGB and an alpha channel
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 CLIENTS = "client_train"  # optional
-TESTING = ("test", "val", "valid", "validation")  # the names of a folder of test images; the first one counts
 
 Files = Mapping[str, Sequence[Path]]  # by class, in order
 
@@ -48,48 +46,28 @@ def image_folder(
 ) -> Dataset:
     """Images in a folder per class (`path`, below the root), resized to `size` x `size`: PACS, Office-31, DomainNet.
 
-    If `path` has the folders train and test, they hold the classes and are the split. Without test, the folder val,
-    valid or validation takes its place. Otherwise `test_fraction` of each class's images (rounded, at least one) is for
-    testing. These are drawn from `seed` and the class's name, not from the run's seed. A label is the index of its
-    folder in sorted order. `classes` selects folders; the default is all. Pillow's bilinear filter resizes the images
-    without keeping proportions. They are stored as uint8, RGB or `grey`.
+    If `path` has the folders train and test, in any case, they hold the classes and are the split. Without test, the
+    folder val, valid or validation takes its place. Otherwise `test_fraction` of each class's images (rounded, at least
+    one) is for testing. These are drawn from `seed` and the class's name, not from the run's seed. A class has the
+    images in its folder and in the folders below. Classes are numbered in the order of their folders' names: by value
+    if all names are numbers, otherwise as text. `classes` selects folders; the default is all. Pillow's bilinear filter
+    resizes the images without keeping proportions. They are stored as uint8, RGB or `grey`.
 
     Raises:
         ConfigError: a folder is missing or empty, an image cannot be read, or the images do not fit into memory.
     """
     folder = require_folder(root / Path(path).expanduser())
-    training = folder / "train"
-    testing = next((folder / name for name in TESTING if (folder / name).is_dir()), None)
-    if testing is not None and training.is_dir():
-        train, test = (_files(part, classes) for part in (training, testing))
-        _same_classes(training, train, testing, test)
-    else:
-        train, test = _split(folder, _files(folder, classes), test_fraction, seed)
-    return decode_dataset(
-        _labeled(train), _labeled(test), len(train), tuple(train), size=size, grey=grey, background=background
+    found = read_class_folders(folder, classes)
+    train, test = (found.train, found.test) if found.test else _split(folder, found.train, test_fraction, seed)
+    names = tuple(found.train)
+    dataset = decode_dataset(
+        _labeled(train), _labeled(test), len(names), names, size=size, grey=grey, background=background
     )
-
-
-def _files(folder: Path, selected: Sequence[str] | None) -> Files:
-    """Return the images of every class, both sorted by name."""
-    names = [entry.name for entry in list_entries(folder) if entry.is_dir()]
-    if not names:
-        raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of images for each class")
-    for name in selected or ():
-        if name not in names:
-            raise ConfigError(f"dataset.classes: there is no folder '{name}' in {folder}{nearest(name, names)}")
-    return {name: list_images(folder / name) for name in names if selected is None or name in selected}
-
-
-def _same_classes(folder: Path, files: Files, other: Path, other_files: Files) -> None:
-    odd = sorted(set(files) ^ set(other_files))
-    if odd:
-        has, lacks = (folder, other) if odd[0] in files else (other, folder)
-        raise ConfigError(f"dataset.path: {has} has a class '{odd[0]}' and {lacks} has not; both must have the same")
+    return replace(dataset, notes=(*found.notes, *dataset.notes), doubts=(*found.doubts, *dataset.doubts))
 
 
 def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[Files, Files]:
-    """Draw the test images of every class. Both parts stay sorted by name."""
+    """Draw the test images of every class. Both parts stay in order."""
     train: dict[str, Sequence[Path]] = {}
     test: dict[str, Sequence[Path]] = {}
     for name, images in files.items():

@@ -2,12 +2,13 @@
 
 import io
 import struct
+import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 from annotated_types import Ge, Le, doc
@@ -112,7 +113,7 @@ def read_sizes(path: Path) -> Sizes:
     Raises:
         ConfigError: the file cannot be read as an image.
     """
-    with _opened(Picture(str(path), path)) as image:
+    with warnings.catch_warnings(action="ignore"), _opened(Picture(str(path), path)) as image:
         if image.format != "PNG" or any(key in image.info for key in METADATA) or _has_late_metadata(path):
             orientation = _orientation(image)
         else:
@@ -162,8 +163,8 @@ def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None
 def _opened(picture: Picture) -> Iterator[Image.Image]:
     """Open an image. What Pillow raises for damaged ones becomes a ConfigError."""
     try:
-        source = io.BytesIO(picture.source) if isinstance(picture.source, bytes) else picture.source
-        with Image.open(source, formats=FORMATS) as image:
+        # a stream: from a path, Pillow maps a TIFF into memory and scrambles one that EXIF turns
+        with _stream(picture) as stream, Image.open(stream, formats=FORMATS) as image:
             yield image
     except DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
@@ -204,7 +205,8 @@ def _bits_of(image: Image.Image, picture: Picture) -> int:
     if image.mode.startswith("I;16"):
         return 16
     if image.format == "PNG":
-        return _head(picture)[24]
+        with _stream(picture) as stream:
+            return stream.read(25)[24]
     if image.format == "TIFF":
         tags: Any = getattr(image, "tag_v2", {})
         found = tags.get(258, (1,))
@@ -212,12 +214,8 @@ def _bits_of(image: Image.Image, picture: Picture) -> int:
     return 16 if image.mode == "I" else 8
 
 
-def _head(picture: Picture) -> bytes:
-    """Return the first bytes of an image."""
-    if isinstance(picture.source, bytes):
-        return picture.source[:32]
-    with picture.source.open("rb") as file:
-        return file.read(32)
+def _stream(picture: Picture) -> BinaryIO:
+    return io.BytesIO(picture.source) if isinstance(picture.source, bytes) else picture.source.open("rb")
 
 
 def _largest_color(image: Image.Image) -> int:

@@ -257,6 +257,7 @@ def test_images_of_16_bits_are_scaled_and_those_of_32_refused(tmp_path):
         image_folder(tmp_path, False, path="deep", size=4)
 
 
+@pytest.mark.filterwarnings("ignore:found a single color")
 def test_a_model_is_evaluated_on_folders_of_its_classes_alone(tmp_path):
     """A cow would count as a dog, since both are the second class of their folder."""
     many(tmp_path / "photo", cat=5, dog=5)

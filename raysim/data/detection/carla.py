@@ -11,12 +11,13 @@ from xml.etree import ElementTree
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
+from raysim.data.class_order import in_class_order
 from raysim.data.dataset import Dataset, Split
 from raysim.data.detection.annotated import AnnotatedImage, label_of, number_names, read_dataset
 from raysim.data.detection.box_rows import BoxesOfImage, BoxRows, Edges, Row
 from raysim.data.detection.label_files import find_labels, to_number
 from raysim.data.detection.proportions import Size, is_side
-from raysim.data.image_files import list_entries, list_images
+from raysim.data.image_files import describe_files, find_images, require_images, survey
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
@@ -49,33 +50,35 @@ def carla(
             area, is not in its frame (see `boxes`), or is of an unknown class.
     """
     folder = require_folder(root / Path(path).expanduser())
-    vehicles = [entry for entry in list_entries(folder) if entry.is_dir()]
+    _, vehicles = survey(folder)
     if not vehicles:
         raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of frames for each vehicle")
-    frames = [list_images(vehicle) for vehicle in vehicles]
-    labels = {
-        frame: file
-        for vehicle, of_vehicle in zip(vehicles, frames, strict=True)
-        for frame, file in find_labels(of_vehicle, vehicle, _list_labels(vehicle), vehicle).items()
-    }
+    listings = [find_images(vehicle) for vehicle in vehicles]
+    labels: dict[Path, Path] = {}
+    for vehicle, listing in zip(vehicles, listings, strict=True):
+        require_images(vehicle, listing)
+        of_vehicle = find_labels(listing.images, vehicle, vehicle, ".xml")
+        listing.others[".xml"] -= len(of_vehicle)
+        labels |= of_vehicle
     files = {frame: _read(file) for frame, file in labels.items()}
-    names = classes or sorted({one.name for file in files.values() for one in file.objects})
+    names = classes or in_class_order({one.name for file in files.values() for one in file.objects})
     numbers, found = number_names(names, "dataset.classes"), BoxRows(boxes)
     sets: tuple[list[AnnotatedImage], list[AnnotatedImage]] = ([], [])
     places: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
-    for vehicle, of_vehicle in enumerate(frames):
-        first_test = max(1, len(of_vehicle) - max(1, round(test_fraction * len(of_vehicle))))
-        if len(of_vehicle) < 2:
+    for vehicle, frames in enumerate(listing.images for listing in listings):
+        first_test = max(1, len(frames) - max(1, round(test_fraction * len(frames))))
+        if len(frames) < 2:
             raise ConfigError(
                 f"dataset.path: {vehicles[vehicle]} holds one frame, allowed: two and more, one for testing"
             )
-        for number, frame in enumerate(of_vehicle):
+        for number, frame in enumerate(frames):
             sets[number >= first_test].append(_annotate(frame, files.get(frame), numbers, found))
             places[number >= first_test].append((vehicle, number))
     dataset = read_dataset(*sets, names, size=size, boxes=found, background=background)
     parts = [_with_places(split, place) for split, place in zip((dataset.train, dataset.test), places, strict=True)]
     ids = np.array([vehicle.name for vehicle in vehicles])[[vehicle for vehicle, _ in places[0]]]
-    return replace(dataset, train=replace(parts[0], clients=ids), test=parts[1])
+    notes = (*describe_files(listings), *dataset.notes)
+    return replace(dataset, train=replace(parts[0], clients=ids), test=parts[1], notes=notes)
 
 
 def _with_places(split: Split, places: Sequence[tuple[int, int]]) -> Split:
@@ -95,10 +98,6 @@ class _File:
     where: str
     size: Size
     objects: Sequence[_Object]
-
-
-def _list_labels(vehicle: Path) -> list[Path]:
-    return [entry for entry in list_entries(vehicle) if entry.suffix.lower() == ".xml" and entry.is_file()]
 
 
 def _read(file: Path) -> _File:
@@ -128,7 +127,7 @@ def _number(tree: ElementTree.ElementTree[ElementTree.Element] | ElementTree.Ele
 
 def _annotate(frame: Path, file: _File | None, numbers: Mapping[str, int], found: BoxRows) -> AnnotatedImage:
     if file is None:
-        return AnnotatedImage(frame, (), str(frame))
+        return AnnotatedImage(frame, (), str(frame), has_file=False)
     rows: list[Row] = []
     for one in file.objects:
         row = found.row(label_of(one.name, numbers, one.where), one.edges, file.size, one.where)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os.path
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +15,7 @@ from raysim.data.dataset import Dataset
 from raysim.data.detection.annotated import AnnotatedImage, label_of, number_names, read_dataset
 from raysim.data.detection.box_rows import BoxesOfImage, BoxRows, Edges, Row
 from raysim.data.detection.coco_file import CocoFile, Id
+from raysim.data.image_files import Listing, describe_files, find_images
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
 
@@ -54,7 +58,17 @@ def coco(
     training, testing = (
         _images(file, folder / part, numbers, found) for file, part in zip(files, (train, test), strict=True)
     )
-    return read_dataset(training, testing, names, size=size, boxes=found, background=background)
+    dataset = read_dataset(training, testing, names, size=size, boxes=found, background=background)
+    listings = [_list_named(file, folder / part) for file, part in zip(files, (train, test), strict=True)]
+    return replace(dataset, notes=(*describe_files(listings), *dataset.notes))
+
+
+def _list_named(file: CocoFile, folder: Path) -> Listing:
+    """Return the images that a file names, and count those in their folder that it does not name."""
+    named = [Path(os.path.normpath(folder / image.file_name)) for image in file.images.values()]
+    listing = find_images(folder) if folder.is_dir() else Listing()
+    unnamed = len({Path(os.path.normpath(image)) for image in listing.images} - {*named})
+    return Listing(named, listing.others + Counter({f"images that {file.name} does not name": unnamed}))
 
 
 def _choose_names(file: CocoFile, classes: Sequence[str] | None) -> Sequence[str]:

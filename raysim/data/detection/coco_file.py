@@ -117,6 +117,7 @@ class CocoFile:
     """
 
     def __init__(self, key: str, file: Path) -> None:
+        self.name = file.name
         content = _load(key, file)
         images, self._annotations, categories = (_Entries(content, key, file, name) for name in LISTS)
         self.images: Mapping[Id, CocoImage] = dict(_read_images(images))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from raysim.system.errors import ConfigError
 
+OF_TOOLS = {"classes.txt"}  # labelImg writes the names of classes beside the boxes
 SHOWN = 3  # files that a message names
 
 
-def find_labels(images: Sequence[Path], folder: Path, labels: Sequence[Path], below: Path) -> dict[Path, Path]:
+def find_labels(images: Sequence[Path], folder: Path, below: Path, suffix: str) -> dict[Path, Path]:
     """Return the file of boxes of each image that has one: it has the image's name, but for the end.
 
     Args:
         images: the images.
         folder: their folder. Names begin there, so images in folders below it have labels in folders of that name.
-        labels: the files of boxes.
-        below: the folder of these files.
+        below: the folder of the files of boxes.
+        suffix: the end of their names, in lower case.
 
     Raises:
         ConfigError: a file of boxes belongs to no image, or an image and a file share their name with another.
@@ -27,7 +29,7 @@ def find_labels(images: Sequence[Path], folder: Path, labels: Sequence[Path], be
         named.setdefault(image.relative_to(folder).with_suffix(""), []).append(image)
     found: dict[Path, Path] = {}
     alone: list[tuple[Path, Path]] = []
-    for file in labels:
+    for file in _list_labels(below, suffix):
         name = file.relative_to(below).with_suffix("")
         of_name = named.get(name, [])
         if not of_name:
@@ -47,6 +49,20 @@ def find_labels(images: Sequence[Path], folder: Path, labels: Sequence[Path], be
     if alone:
         _refuse(alone, {str(name).casefold(): some[0] for name, some in named.items()}, folder)
     return found
+
+
+def _list_labels(folder: Path, suffix: str) -> list[Path]:
+    """Return the files of boxes in a folder and in those below it, through links as images are found."""
+    found: list[Path] = []
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(place))
+        # a link to a folder that holds it would never end
+        folders[:] = sorted(
+            name for name in folders if name[0] != "." and os.path.realpath(Path(place, name)) not in seen
+        )
+        found += [Path(place, name) for name in sorted(names) if name[0] != "." and name.lower().endswith(suffix)]
+    return [file for file in found if file.is_file() and file.name not in OF_TOOLS]
 
 
 def _refuse(alone: Sequence[tuple[Path, Path]], images: dict[str, Path], folder: Path) -> None:

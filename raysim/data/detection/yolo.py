@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from raysim.data.dataset import Dataset
 from raysim.data.detection.annotated import AnnotatedImage, label_of, number_names, read_dataset
 from raysim.data.detection.box_rows import BoxesOfImage, BoxRows, Edges, Row
 from raysim.data.detection.label_files import find_labels, to_number
-from raysim.data.image_files import list_images
+from raysim.data.image_files import Listing, describe_files, find_images, require_images
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
@@ -54,8 +55,12 @@ def yolo(
     """
     folder, found = require_folder(root / Path(path).expanduser()), BoxRows(boxes)
     names, labels = _choose_names(folder / "data.yaml", classes)
-    training, testing = (_read_part(folder, part, labels, found) for part in (train, test))
-    return read_dataset(training, testing, names, size=size, boxes=found, background=background)
+    listings = [_list_part(folder / "images" / part) for part in (train, test)]
+    training, testing = (
+        _read_part(folder, part, listing, labels, found) for part, listing in zip((train, test), listings, strict=True)
+    )
+    dataset = read_dataset(training, testing, names, size=size, boxes=found, background=background)
+    return replace(dataset, notes=(*describe_files(listings), *dataset.notes))
 
 
 def _choose_names(file: Path, classes: Sequence[str] | None) -> tuple[Sequence[str], Sequence[int | None]]:
@@ -89,23 +94,23 @@ def _read_names(file: Path) -> Sequence[str]:
     return names
 
 
-def _read_part(folder: Path, part: str, labels: Sequence[int | None], found: BoxRows) -> list[AnnotatedImage]:
+def _list_part(folder: Path) -> Listing:
+    found = find_images(require_folder(folder))
+    require_images(folder, found)
+    return found
+
+
+def _read_part(
+    folder: Path, part: str, listing: Listing, labels: Sequence[int | None], found: BoxRows
+) -> list[AnnotatedImage]:
     """Return the images of one part and their boxes."""
-    images, below = require_folder(folder / "images" / part), folder / "labels" / part
-    paths = list_images(images)
-    files = find_labels(paths, images, _list_labels(below), below)
+    files = find_labels(listing.images, folder / "images" / part, folder / "labels" / part, ".txt")
     return [
-        AnnotatedImage(
-            image, _read_rows(files[image], labels, found) if image in files else (), str(files.get(image, image))
-        )
-        for image in paths
+        AnnotatedImage(image, _read_rows(files[image], labels, found), str(files[image]))
+        if image in files
+        else AnnotatedImage(image, (), str(image), has_file=False)
+        for image in listing.images
     ]
-
-
-def _list_labels(folder: Path) -> list[Path]:
-    """Return the text files below a folder, but for the names of classes that labelImg writes."""
-    files = (file for file in sorted(folder.rglob("*")) if file.suffix.lower() == ".txt" and file.is_file())
-    return [file for file in files if file.name != "classes.txt" and not file.name.startswith(".")]
 
 
 def _read_rows(file: Path, labels: Sequence[int | None], found: BoxRows) -> list[Row]:
