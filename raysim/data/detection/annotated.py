@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from raysim.config.error_text import nearest, shorten, show
-from raysim.data.dataset import Dataset, MissingData, require_memory
+from raysim.data.dataset import Dataset, require_memory
 from raysim.data.decoding import Color, decode_dataset
 from raysim.data.detection.box_rows import BoxRows, Row
 from raysim.data.detection.proportions import is_stored_size
@@ -71,7 +71,6 @@ def read_dataset(
     """Return the dataset of annotated images, RGB uint8 [N, 3, size, size], with at most `boxes.keys.most` boxes each.
 
     Raises:
-        MissingData: an image is missing.
         ConfigError: there are no images or no boxes, an image has too many boxes, it cannot be read, or its proportions
             are not those of its annotations.
     """
@@ -120,8 +119,6 @@ def _read_as_stored(images: Sequence[AnnotatedImage]) -> Iterator[Path]:
     for number, image in enumerate(images):
         if number % OFTEN == OFTEN - 1:
             report_progress(f"comparing sizes: {number + 1:,} of {len(images):,} images")
-        if not _is_file(image.path):
-            raise MissingData(f"dataset.path: there is no image {image.path}, which {image.where} names")
         if image.size is None:
             continue
         sizes = read_sizes(image.path)
@@ -136,10 +133,3 @@ def _read_as_stored(images: Sequence[AnnotatedImage]) -> Iterator[Path]:
             )
         if is_stored:
             yield image.path
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # such as a name that is too long
-        return False

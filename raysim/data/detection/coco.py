@@ -11,13 +11,16 @@ from typing import Annotated
 
 from annotated_types import Ge, Le, MinLen, doc
 
-from raysim.data.dataset import Dataset
+from raysim.config.error_text import shorten
+from raysim.data.dataset import Dataset, MissingData
 from raysim.data.detection.annotated import AnnotatedImage, label_of, number_names, read_dataset
 from raysim.data.detection.box_rows import BoxesOfImage, BoxRows, Edges, Row
 from raysim.data.detection.coco_file import CocoFile, Id
 from raysim.data.image_files import Listing, describe_files, find_images
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
+
+LONGEST = 500  # characters of a path in a message
 
 
 def coco(
@@ -88,7 +91,7 @@ def _by_value(one: Id) -> tuple[bool, int, str]:
 
 def _images(file: CocoFile, folder: Path, numbers: Mapping[str, int], found: BoxRows) -> list[AnnotatedImage]:
     """Return the images in the order of the file."""
-    rows: dict[Id, list[Row]] = {image: [] for image in file.images}
+    rows: dict[Id, list[Row]] = {}
     for one in file.objects():
         label = numbers.get(file.categories[one.category])
         if one.is_crowd:
@@ -102,11 +105,22 @@ def _images(file: CocoFile, folder: Path, numbers: Mapping[str, int], found: Box
         if left == right or top == bottom:  # train2017 has two such boxes
             found.leave_out("without area")
         elif row := found.row(label, edges, (image.width, image.height), one.where):
-            rows[one.image].append(row)
-    return [
-        AnnotatedImage(folder / image.file_name, rows[one], image.where, (image.width, image.height))
-        for one, image in file.images.items()
-    ]
+            rows.setdefault(one.image, []).append(row)
+    images = []
+    for number, (one, image) in enumerate(file.images.items()):
+        path, where = folder / image.file_name, file.place(number)
+        if not _is_file(path):
+            missing = shorten(str(path), LONGEST)
+            raise MissingData(f"dataset.path: there is no image {missing}, which {where} names")
+        images.append(AnnotatedImage(path, rows.get(one, ()), where, (image.width, image.height)))
+    return images
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long
+        return False
 
 
 def _edges(left: float, top: float, width: float, height: float) -> Edges:

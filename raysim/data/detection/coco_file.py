@@ -19,8 +19,8 @@ from raysim.system.errors import ConfigError
 
 OFTEN = 2**18  # entries between two reports of progress
 LONG = 2**24  # bytes of a file whose reading is reported
-# bytes of Python's objects for each character of JSON that begins or separates them, and for a character of its text
-OBJECT, LIST, FIELD, ITEM, CHARACTER = 300, 100, 110, 40, 2
+# about as many bytes Python's objects take for each character that begins or separates them, and of the text
+OBJECT, LIST, FIELD, ITEM, CHARACTER = 200, 100, 80, 32, 2
 LISTS: Mapping[str, tuple[str, ...]] = {
     "images": ("id", "file_name", "width", "height"),
     "annotations": ("image_id", "category_id"),
@@ -38,8 +38,6 @@ class CocoImage:
     file_name: str
     width: float
     height: float
-    where: str
-    """The file and the entry, for errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +117,13 @@ class CocoFile:
     def __init__(self, key: str, file: Path) -> None:
         self.name = file.name
         content = _load(key, file)
-        images, self._annotations, categories = (_Entries(content, key, file, name) for name in LISTS)
-        self.images: Mapping[Id, CocoImage] = dict(_read_images(images))
+        self._images, self._annotations, categories = (_Entries(content, key, file, name) for name in LISTS)
+        self.images: Mapping[Id, CocoImage] = dict(_read_images(self._images))
         self.categories: Mapping[Id, str] = dict(_read_categories(categories))
+
+    def place(self, number: int) -> str:
+        """Return the place of an image's entry, for errors; `number` is its place in `images`."""
+        return self._images.place(number)
 
     def objects(self) -> Iterator[CocoObject]:
         """Yield the annotations in the order of the file, those without a box and polygons refused."""
@@ -172,7 +174,7 @@ def _read_images(entries: _Entries) -> Iterator[tuple[Id, CocoImage]]:
         if not (is_side(width) and is_side(height)):
             found = f"found a size of {show(width)} x {show(height)}"
             entries.refuse(number, f"{found}, allowed: numbers of pixels, whole and above 0")
-        yield one, CocoImage(name, width, height, entries.place(number))
+        yield one, CocoImage(name, width, height)
 
 
 def _read_categories(entries: _Entries) -> Iterator[tuple[Id, str]]:
