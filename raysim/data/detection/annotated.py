@@ -71,8 +71,8 @@ def read_dataset(
     """Return the dataset of annotated images, RGB uint8 [N, 3, size, size], with at most `boxes.keys.most` boxes each.
 
     Raises:
-        ConfigError: there are no images or no boxes, an image has too many boxes, it cannot be read, or its proportions
-            are not those of its annotations.
+        ConfigError: there are no images or no boxes. An image has too many boxes, cannot be read, or has other
+            proportions than its annotations.
     """
     most, count = boxes.keys.most, len(train) + len(test)
     for part, images in (("train", train), ("test", test)):

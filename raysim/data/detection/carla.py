@@ -55,9 +55,9 @@ def carla(
         raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of frames for each vehicle")
     listings = [find_images(vehicle) for vehicle in vehicles]
     labels: dict[Path, Path] = {}
-    for vehicle, listing in zip(vehicles, listings, strict=True):
-        require_images(vehicle, listing)
-        of_vehicle = find_labels(listing.images, vehicle, vehicle, ".xml")
+    for place, listing in zip(vehicles, listings, strict=True):
+        require_images(place, listing)
+        of_vehicle = find_labels(listing.images, place, place, ".xml")
         listing.others[".xml"] -= len(of_vehicle)
         labels |= of_vehicle
     files = {frame: _read(file) for frame, file in labels.items()}

@@ -48,8 +48,8 @@ def coco(
 
     Raises:
         MissingData: a folder, a file or an image is missing.
-        ConfigError: a file is damaged, an id or a file name is given twice, an image has other proportions, or a box
-            is negative, not in its image (see `boxes`), or of an unknown category.
+        ConfigError: a file is damaged, or an id or a name is given twice. An image has other proportions. A box is
+            negative, not in its image (see `boxes`), or of an unknown category.
     """
     folder, found = require_folder(root / Path(path).expanduser()), BoxRows(boxes)
     files = [
@@ -107,12 +107,12 @@ def _images(file: CocoFile, folder: Path, numbers: Mapping[str, int], found: Box
         elif row := found.row(label, edges, (image.width, image.height), one.where):
             rows.setdefault(one.image, []).append(row)
     images = []
-    for number, (one, image) in enumerate(file.images.items()):
+    for number, (key, image) in enumerate(file.images.items()):
         path, where = folder / image.file_name, file.place(number)
         if not _is_file(path):
             missing = shorten(str(path), LONGEST)
             raise MissingData(f"dataset.path: there is no image {missing}, which {where} names")
-        images.append(AnnotatedImage(path, rows.get(one, ()), where, (image.width, image.height)))
+        images.append(AnnotatedImage(path, rows.get(key, ()), where, (image.width, image.height)))
     return images
 
 

@@ -110,8 +110,8 @@ class CocoFile:
 
     Raises:
         MissingData: there is no such file.
-        ConfigError: the file is no JSON, is too large for the memory, or an entry is not as COCO has it: it lacks a
-            field or has one of another type, or two entries have one id or one name.
+        ConfigError: the file is no JSON, or is too large for the memory. An entry lacks a field or has one of another
+            type. Two entries have one id or one name.
     """
 
     def __init__(self, key: str, file: Path) -> None:

@@ -13,7 +13,7 @@ SHOWN = 3  # files that a message names
 
 
 def find_labels(images: Sequence[Path], folder: Path, below: Path, suffix: str) -> dict[Path, Path]:
-    """Return the file of boxes of each image that has one: it has the image's name, but for the end.
+    """Return the file of boxes of each image that has one: it has the image's name, except for the end.
 
     Args:
         images: the images.

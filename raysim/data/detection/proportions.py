@@ -23,8 +23,8 @@ def is_side(value: object) -> bool:
 def is_resized(one: Size, other: Size) -> bool:
     """Return whether rounding explains that one image is the other one, resized with its proportions.
 
-    A resize of W x H by s has sides w and h that rounding moves by less than a pixel: |w - sW| < 1, |h - sH| < 1. So
-    |wH - hW| <= H |w - sW| + W |h - sH| < W + H. Either image may be the resized one.
+    A resize of W x H by s has sides w and h. Rounding moves each by less than a pixel: |w - sW| < 1 and |h - sH| < 1.
+    So |wH - hW| <= H |w - sW| + W |h - sH| < W + H. Either image may be the resized one.
     """
     return _difference(one, other) < max(sum(one), sum(other))
 

@@ -50,7 +50,7 @@ def yolo(
 
     Raises:
         MissingData: a folder is missing.
-        ConfigError: a text file belongs to no image, a line is malformed, or its box has no area, is not in the image
+        ConfigError: a text file belongs to no image, or a line is malformed. Its box has no area, is not in the image
             (see `boxes`), or is of an unknown class.
     """
     folder, found = require_folder(root / Path(path).expanduser()), BoxRows(boxes)
