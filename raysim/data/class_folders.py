@@ -8,12 +8,11 @@ from pathlib import Path
 from raysim.config.error_text import nearest
 from raysim.data.class_order import describe_classes, in_class_order
 from raysim.data.image_files import Listing, describe_files, find_images, require_images, survey
+from raysim.data.split_names import TEST, TRAIN, VALIDATION
 from raysim.system.errors import ConfigError
 
-TRAINING = ("train", "training")
-TESTING = ("test", "testing")
-VALIDATION = ("val", "valid", "validation")
-"""The names of the split's folders, in any case; the first one counts. Validation is for testing if no other is."""
+TRAINING, TESTING = (TRAIN, "training"), (TEST, "testing")
+"""The names of the split's folders, in any case; the first one counts. Those of VALIDATION are the last for testing."""
 EXAMPLES = 3  # folders in a message
 
 

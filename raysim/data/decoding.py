@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from raysim.data.dataset import Array, Dataset, Split, require_memory
-from raysim.data.pictures import COLORS, DEPTHS, Found, Look, Picture, decode
+from raysim.data.pictures import COLORS, DEPTHS, EncodedImage, Findings, Look, decode
 from raysim.system.errors import ConfigError
 
 AT_ONCE = 1000  # images queued for the threads
@@ -48,7 +48,7 @@ def decode_dataset(
     Raises:
         ConfigError: see `decode_pictures`.
     """
-    pictures = [[Picture(str(path), path, path in stored) for path, _ in images] for images in (train, test)]
+    pictures = [[EncodedImage(str(path), path, path in stored) for path, _ in images] for images in (train, test)]
     pixels = decode_pictures(*pictures, size=size, grey=grey, background=background)
     y = [np.array([label for _, label in images], np.int64) for images in (train, test)]
     splits = Split(pixels.train, y[0]), Split(pixels.test, y[1])
@@ -56,7 +56,7 @@ def decode_dataset(
 
 
 def decode_pictures(
-    train: Sequence[Picture], test: Sequence[Picture], *, size: int, grey: bool, background: Color
+    train: Sequence[EncodedImage], test: Sequence[EncodedImage], *, size: int, grey: bool, background: Color
 ) -> Pixels:
     """Return images as uint8 [N, channels, size, size], RGB or gray, resized by Pillow's bilinear filter.
 
@@ -64,8 +64,8 @@ def decode_pictures(
     divided by 2**(bits - 8): `bits` is the smallest of 8, 10, 12, 14 and 16 that holds the largest training value.
 
     Raises:
-        ConfigError: an image cannot be read, or the images do not fit into memory. Also a color image of 16 bits whose
-            dataset has fewer bits: Pillow keeps the upper 8 of 16 only.
+        ConfigError: an image cannot be read, or the images do not fit into memory. Also a color image of 16 bits in a
+            dataset of fewer bits: Pillow keeps the upper 8 of 16 only.
     """
     count = len(train) + len(test)
     require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
@@ -93,30 +93,35 @@ def decode_pictures(
 
 
 def _fill(
-    pool: ThreadPoolExecutor, pictures: Sequence[Picture], rows: Sequence[int], look: Look, bits: int | None, x: Array
-) -> dict[int, Found]:
+    pool: ThreadPoolExecutor,
+    pictures: Sequence[EncodedImage],
+    rows: Sequence[int],
+    look: Look,
+    bits: int | None,
+    x: Array,
+) -> dict[int, Findings]:
     """Write the pixels of some rows into x, in threads, as Pillow releases the GIL. Return what each image met."""
 
-    def fill(row: int) -> Found:
+    def fill(row: int) -> Findings:
         pixels, found = decode(pictures[row], look, bits)
         if pixels is not None:
             x[row] = pixels
         return found
 
-    found: dict[int, Found] = {}
+    found: dict[int, Findings] = {}
     for start in range(0, len(rows), AT_ONCE):
         some = rows[start : start + AT_ONCE]
         found |= dict(zip(some, pool.map(fill, some), strict=True))
     return found
 
 
-def _bits_of(found: Mapping[int, Found]) -> int | None:
+def _bits_of(found: Mapping[int, Findings]) -> int | None:
     """Return how many bits hold the largest value of the images of 16 bits, or None without such images."""
     values = [one.largest for one in found.values() if one.largest is not None]
     return next(bits for bits in DEPTHS if max(values) < 2**bits) if values else None
 
 
-def _notes(found: Sequence[Found], bits: int | None, largest: int) -> Iterator[str]:
+def _notes(found: Sequence[Findings], bits: int | None, largest: int) -> Iterator[str]:
     """Yield what was changed of the images. `largest` is the largest training value of those with 16 bits."""
     counts = (
         (sum(one.turned for one in found), "turned {} upright, as their EXIF data says"),
@@ -130,7 +135,7 @@ def _notes(found: Sequence[Found], bits: int | None, largest: int) -> Iterator[s
         yield f"divided {_images(deep)} of 16 bits by {2 ** (bits - 8)}: {holds}"
 
 
-def _doubts(found: Sequence[Found], bits: int | None, name_of: Callable[[int], str]) -> Iterator[str]:
+def _doubts(found: Sequence[Findings], bits: int | None, name_of: Callable[[int], str]) -> Iterator[str]:
     """Yield warnings of images of a single color, and of test images that are brighter than training images."""
     single = [number for number, one in enumerate(found) if one.is_single]
     if single:
@@ -142,7 +147,7 @@ def _doubts(found: Sequence[Found], bits: int | None, name_of: Callable[[int], s
         yield f"found values of {2**bits:,} and more in {which}; they become white, as training images have none"
 
 
-def _refuse_dark_colors(found: Sequence[Found], bits: int, name_of: Callable[[int], str]) -> None:
+def _refuse_dark_colors(found: Sequence[Findings], bits: int, name_of: Callable[[int], str]) -> None:
     """Refuse colors of 16 bits in a dataset of fewer: too few of Pillow's 8 bits would be left."""
     deep = next((number for number, one in enumerate(found) if one.is_deep_color), None)
     if deep is not None and bits < 16:

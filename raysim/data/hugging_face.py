@@ -1,6 +1,7 @@
 """Datasets of the Hugging Face hub as a run's data. Images and labels are read once, when a run starts."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, overload
 
@@ -8,9 +9,11 @@ import numpy as np
 from annotated_types import Ge, doc
 
 from raysim.config.error_text import nearest, shorten, show
+from raysim.data.class_order import describe_classes, in_class_order
 from raysim.data.dataset import Array, Dataset, MissingData, Split
 from raysim.data.decoding import decode_pictures
-from raysim.data.pictures import WHITE, Background, Picture
+from raysim.data.pictures import WHITE, Background, EncodedImage
+from raysim.data.split_names import TEST, VALIDATION, choose_test
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
 
@@ -21,7 +24,7 @@ def hugging_face(
     *,
     path: Annotated[str, doc("its name on the hub, or a folder of files that load_dataset reads")],
     train: Annotated[str, doc("the split to train on, as load_dataset takes it: train[:90%] is a part")] = "train",
-    test: Annotated[str, doc("the split to test on")] = "test",
+    test: Annotated[str | None, doc("the split to test on; null is test or, without one, validation")] = None,
     image: Annotated[str, doc("the column of the images")] = "image",
     label: Annotated[str, doc("the column of the labels")] = "label",
     client: Annotated[str | None, doc("the column of client ids, for partition=natural")] = None,
@@ -30,6 +33,9 @@ def hugging_face(
     background: Background = WHITE,
 ) -> Dataset:
     """Images of a Hugging Face dataset, resized to `size` x `size` (the extra hugging_face).
+
+    Labels that are texts are numbered in the order of image_folder's classes, and so are names of classes that
+    load_dataset has sorted as texts. Other labels keep their numbers.
 
     Raises:
         MissingData: the dataset cannot be read.
@@ -49,24 +55,47 @@ def hugging_face(
         except ValueError as error:  # as for a split that it does not have
             raise ConfigError(f"dataset.{key}: found {show(wanted)} of {show(path)}: {shorten(str(error))}") from error
 
-    rows = {key: load(key, wanted) for key, wanted in (("train", train), ("test", test))}
+    rows = {"train": load("train", train)}
+    known = [*(getattr(getattr(rows["train"], "info", None), "splits", None) or ())]
+    testing = test or choose_test(known) or TEST
+    rows["test"] = load("test", testing)
     y = {key: _labels(_column(of, "label", label), label) for key, of in rows.items()}
     if len({labels.dtype.kind == "U" for labels in y.values()}) > 1:
         raise ConfigError("dataset.label: found texts in one split and numbers in the other, allowed: one of the two")
     names: tuple[str, ...] | None = tuple(getattr(rows["train"].features[label], "names", ())) or None
-    if y["train"].dtype.kind == "U":  # texts are numbered in sorted order
-        names = tuple(np.unique(y["train"]).tolist())
+    if names and sorted(names) == [*names]:  # load_dataset sorts folders' names as texts, also numbers
+        given, names = names, tuple(in_class_order(names))
+        y = {key: _renumber(labels, given, names) for key, labels in y.items()}
+    if y["train"].dtype.kind == "U":
+        names = tuple(in_class_order(y["train"].tolist()))
         if unknown := sorted({*y["test"].tolist()} - {*names}):
             raise ConfigError(f"dataset.test: found the label {show(unknown[0])}, allowed: labels of dataset.train")
-        y = {key: np.searchsorted(names, labels) for key, labels in y.items()}
+        numbers = {name: number for number, name in enumerate(names)}
+        y = {key: np.array([numbers[name] for name in labels.tolist()]) for key, labels in y.items()}
     for of in rows.values():
         _require_column(of, "image", image)
-    pictures = [_Encoded(rows[key], image, wanted, datasets) for key, wanted in (("train", train), ("test", test))]
+    pictures = [_Encoded(rows[key], image, wanted, datasets) for key, wanted in (("train", train), ("test", testing))]
     pixels = decode_pictures(*pictures, size=size, grey=grey, background=background)
     ids = None if client is None else np.array([*_column(rows["train"], "client", client)])
     classes = len(names) if names else 1 + int(max(labels.max() for labels in y.values()))
     splits = Split(pixels.train, y["train"], ids), Split(pixels.test, y["test"])
-    return Dataset(*splits, classes, names, notes=pixels.notes, doubts=pixels.doubts)
+    notes = (*_describe_splits(known, train, testing), *([describe_classes(names)] if names else []), *pixels.notes)
+    return Dataset(*splits, classes, names, notes=notes, doubts=pixels.doubts)
+
+
+def _renumber(labels: Array, given: Sequence[str], names: Sequence[str]) -> Array:
+    """Return labels as places in `names`, where they are places in `given`. Negative ones are no labels and stay."""
+    places = np.array([names.index(name) for name in given])
+    return np.where(labels < 0, labels, places[labels.clip(0, len(given) - 1)])
+
+
+def _describe_splits(known: Sequence[str], train: str, test: str) -> Iterator[str]:
+    """Yield notes on a split for validation that is tested on, and on splits that are left out."""
+    used = {*re.findall(r"[^\W\d]\w*", f"{train}+{test}")}  # also of train[:90%]+validation
+    if test in VALIDATION:
+        yield f"tested on the split {test}"
+    if unused := [name for name in known if name not in used]:
+        yield f"left out the split{'s' * (len(unused) > 1)} {', '.join(unused)}"
 
 
 def _require_column(rows: Any, key: str, name: str) -> None:
@@ -92,7 +121,7 @@ def _labels(values: Iterable[Any], name: str) -> Array:
     return labels if labels.dtype.kind == "U" else labels.astype(np.int64)
 
 
-class _Encoded(Sequence[Picture]):
+class _Encoded(Sequence[EncodedImage]):
     """The images of a split, still encoded. One is read at a time: photos may be much larger than the arrays."""
 
     def __init__(self, rows: Any, name: str, split: str, datasets: Any) -> None:
@@ -106,12 +135,12 @@ class _Encoded(Sequence[Picture]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, row: int) -> Picture: ...
+    def __getitem__(self, row: int) -> EncodedImage: ...
 
     @overload
-    def __getitem__(self, row: slice) -> Sequence[Picture]: ...
+    def __getitem__(self, row: slice) -> Sequence[EncodedImage]: ...
 
-    def __getitem__(self, row: int | slice) -> Picture | Sequence[Picture]:
+    def __getitem__(self, row: int | slice) -> EncodedImage | Sequence[EncodedImage]:
         if isinstance(row, slice):
             return [self[one] for one in range(*row.indices(len(self)))]
         found = self._rows[row][self._name] or {}
@@ -119,4 +148,4 @@ class _Encoded(Sequence[Picture]):
         source = found.get("bytes") or (Path(path) if path else None)
         if source is None:
             raise ConfigError(f"dataset.image: found nothing in {where}, column {show(self._name)}, allowed: an image")
-        return Picture(f"{where} ({path})" if path else where, source)
+        return EncodedImage(f"{where} ({path})" if path else where, source)

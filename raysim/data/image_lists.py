@@ -11,6 +11,7 @@ import numpy as np
 from annotated_types import Ge, Le, doc
 
 from raysim.config.error_text import show
+from raysim.data.class_order import describe_classes
 from raysim.data.columns import as_column
 from raysim.data.dataset import Array, Dataset, Declared, MissingData
 from raysim.data.decoding import Labelled, decode_dataset
@@ -93,7 +94,8 @@ def image_list(
         replace(split, clients=ids[part], columns={name: parts[part] for name, parts in values.items()})
         for part, split in enumerate((dataset.train, dataset.test))
     )
-    return replace(dataset, train=training_split, test=testing_split)
+    notes = (*([describe_classes(names)] if names else []), *dataset.notes)
+    return replace(dataset, train=training_split, test=testing_split, notes=notes)
 
 
 def tiny_imagenet(

@@ -7,12 +7,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Le, doc
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from raysim.config.block import Allowed
 from raysim.data.dataset import Array
@@ -50,21 +51,29 @@ ON_ITS_SIDE = (5, 6, 7, 8)  # the orientations that swap width and height
 METADATA = ("exif", "XML:com.adobe.xmp", "Raw profile type exif")  # where a PNG's orientation may be
 LATE_METADATA = (b"eXIf", b"iTXt", b"tEXt", b"zTXt")  # the same, as chunks after the pixels
 
+
+class TiffTags(IntEnum):
+    """The tags of TIFF 6.0 that are read."""
+
+    WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, PLANAR = 256, 257, 258, 259, 262, 284
+
+
+HEAD = 32  # bytes, which hold the bits of a PNG
 DEPTHS = (8, 10, 12, 14, 16)
 """The numbers of bits that cameras and microscopes have."""
 
 Byte = Annotated[int, Ge(0), Le(255)]
 Background = Annotated[
     Literal["white", "black"] | tuple[Byte, Byte, Byte],
-    Allowed("white, black or a list of three whole numbers from 0 to 255 (red, green, blue)"),
-    doc("the color behind transparent pixels: white, black or [red, green, blue]"),
+    Allowed("white, black or three whole numbers from 0 to 255, such as [0, 128, 255]"),
+    doc("the color behind transparent pixels: a name, or red, green and blue"),
 ]
 WHITE = (255, 255, 255)
 COLORS = {"white": WHITE, "black": (0, 0, 0)}
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ImageSizes:
     """An image's width and height in pixels: as its pixels are stored, and upright, as EXIF's orientation says."""
 
     stored: tuple[int, int]
@@ -72,7 +81,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Picture:
+class EncodedImage:
     """An encoded image: its name for errors, and its file or its bytes."""
 
     name: str
@@ -91,7 +100,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Found:
+class Findings:
     """What decoding an image met."""
 
     turned: bool
@@ -107,22 +116,22 @@ class Found:
     """Whether it is a color image of 16 bits. Pillow reads the upper 8 of them."""
 
 
-def read_sizes(path: Path) -> Sizes:
+def read_sizes(path: Path) -> ImageSizes:
     """Return an image file's sizes. Its pixels are not decoded, except of a PNG with metadata after its pixels.
 
     Raises:
         ConfigError: the file cannot be read as an image.
     """
-    with warnings.catch_warnings(action="ignore"), _opened(Picture(str(path), path)) as image:
+    with warnings.catch_warnings(action="ignore"), _opened(EncodedImage(str(path), path)) as (image, _):
         if image.format != "PNG" or any(key in image.info for key in METADATA) or _has_late_metadata(path):
             orientation = _orientation(image)
         else:
             orientation = 1  # asking Pillow would decode the pixels
         stored = _stored_size(image)
-        return Sizes(stored, stored[::-1] if orientation in ON_ITS_SIDE else stored)
+        return ImageSizes(stored, stored[::-1] if orientation in ON_ITS_SIDE else stored)
 
 
-def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None, Found]:
+def decode(picture: EncodedImage, look: Look, bits: int | None) -> tuple[Array | None, Findings]:
     """Return an image as uint8 [1 or 3, size, size], resized by Pillow's bilinear filter, and what it met.
 
     Args:
@@ -132,11 +141,12 @@ def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None
             array is then None for a gray image of 16 bits. Larger values become white.
 
     Raises:
-        ConfigError: it cannot be read as an image, or has pixels of 32 bits, whose largest value is unknown.
+        ConfigError: it cannot be read as an image, or has pixels of 32 bits: their largest value is unknown.
     """
-    with _opened(picture) as image:
+    with _opened(picture) as (image, head):
+        depth = _bits_of(image, head)
+        _refuse_misread(image, depth)
         orientation = _orientation(image)
-        depth = _bits_of(image, picture)
         has_frames = image.format in ("GIF", "TIFF", "WEBP", "PNG") and bool(getattr(image, "is_animated", False))
         image.load()
         is_gray = image.mode.startswith("I")  # Pillow's modes of 16 bits are all gray
@@ -146,7 +156,7 @@ def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None
         if depth == 16:
             largest = int(np.asarray(image).max()) if is_gray else _largest_color(image)
         if is_gray and bits is None:
-            return None, Found(False, False, has_frames, False, largest, False)
+            return None, Findings(False, False, has_frames, False, largest, False)
         opaque, is_blended = _blend(_to_8_bits(image, depth, bits or 16), look)
         turn = (BACK if picture.as_stored else TURNS).get(orientation)
         is_turned = _orientation(image) != orientation  # Pillow turns a TIFF when it loads it
@@ -155,19 +165,25 @@ def decode(picture: Picture, look: Look, bits: int | None) -> tuple[Array | None
         pixels = np.asarray(opaque.resize((look.size, look.size), Image.Resampling.BILINEAR))
         is_single = bool((pixels == pixels[0, 0]).all()) and _is_single(opaque)
         is_upright = orientation in TURNS and not picture.as_stored
-    found = Found(is_upright, is_blended, has_frames, is_single, largest, depth == 16 and not is_gray)
+    found = Findings(is_upright, is_blended, has_frames, is_single, largest, depth == 16 and not is_gray)
     return pixels[None] if look.grey else pixels.transpose(2, 0, 1), found
 
 
 @contextmanager
-def _opened(picture: Picture) -> Iterator[Image.Image]:
-    """Open an image. What Pillow raises for damaged ones becomes a ConfigError."""
+def _opened(picture: EncodedImage) -> Iterator[tuple[Image.Image, bytes]]:
+    """Open an image. Yield it and its first bytes. What Pillow raises for damaged ones becomes a ConfigError."""
+    source = picture.source
     try:
         # a stream: from a path, Pillow maps a TIFF into memory and scrambles one that EXIF turns
-        with _stream(picture) as stream, Image.open(stream, formats=FORMATS) as image:
-            yield image
+        with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
+            head = stream.read(HEAD)
+            stream.seek(0)
+            with Image.open(stream, formats=FORMATS) as image:
+                yield image, head
     except DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            reason = "cannot identify its format"  # Pillow names the stream
         problem = f"{picture.name} cannot be read as an image ({reason})"
         raise ConfigError(f"dataset.path: {problem}; replace or remove it") from error
 
@@ -183,7 +199,7 @@ def _orientation(image: Image.Image) -> int:
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
     tags: Any = getattr(image, "tag_v2", {})  # Pillow states a TIFF's upright size
-    return tags.get(256, image.width), tags.get(257, image.height)
+    return tags.get(TiffTags.WIDTH, image.width), tags.get(TiffTags.HEIGHT, image.height)
 
 
 def _has_late_metadata(path: Path) -> bool:
@@ -200,22 +216,30 @@ def _has_late_metadata(path: Path) -> bool:
     return False
 
 
-def _bits_of(image: Image.Image, picture: Picture) -> int:
-    """Return how many bits a value of the file has; Pillow's mode does not say it of color images."""
+def _bits_of(image: Image.Image, head: bytes) -> int:
+    """Return how many bits a value of the file has, before it is loaded. Pillow's mode does not say it of colors."""
     if image.mode.startswith("I;16"):
         return 16
     if image.format == "PNG":
-        with _stream(picture) as stream:
-            return stream.read(25)[24]
+        return head[24]
     if image.format == "TIFF":
         tags: Any = getattr(image, "tag_v2", {})
-        found = tags.get(258, (1,))
+        found = tags.get(TiffTags.BITS, (1,))
         return max(found) if isinstance(found, tuple) else int(found)
-    return 16 if image.mode == "I" else 8
+    if image.format == "PPM":
+        tiles: Any = getattr(image, "tile", ())
+        arguments = tiles[0][3]  # with the largest value, unless it is the usual one
+        return 16 if image.mode == "I" or (isinstance(arguments, tuple) and arguments[-1] > 255) else 8
+    return 8
 
 
-def _stream(picture: Picture) -> BinaryIO:
-    return io.BytesIO(picture.source) if isinstance(picture.source, bytes) else picture.source.open("rb")
+def _refuse_misread(image: Image.Image, depth: int) -> None:
+    """Refuse TIFFs of 16 bits that Pillow reads wrongly, without an error. Raises ValueError."""
+    tags: Any = getattr(image, "tag_v2", {})
+    if depth == 16 and tags.get(TiffTags.PHOTOMETRIC) == 0:
+        raise ValueError("found 16 bits with white as 0, allowed: black as 0")
+    if depth == 16 and tags.get(TiffTags.PLANAR) == 2 and tags.get(TiffTags.COMPRESSION) == 1:
+        raise ValueError("found colors of 16 bits in separate planes, allowed: a pixel's colors together")
 
 
 def _largest_color(image: Image.Image) -> int:

@@ -1,9 +1,10 @@
 """The dataset hugging_face without its package: a stand-in says what the package would."""
 
+import io
 import sys
-import weakref
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -29,14 +30,56 @@ def test_what_cannot_be_downloaded_is_named(tmp_path, monkeypatch):
     )
 
 
-class Rows(dict):
-    """Columns by name, as a split of the package has them."""
+class Images:
+    """The package's type of a column of images."""
 
-    features = property(lambda rows: {name: SimpleNamespace() for name in rows})
+    def __init__(self, decode=True):
+        assert not decode
+
+
+class Rows:
+    """A split of the package, whose images are asked for without decoding them."""
+
+    def __init__(self, columns, splits=()):
+        self.columns, self.info = columns, SimpleNamespace(splits=splits)
+        self.features = {name: SimpleNamespace() for name in columns}
+        if "picture" in columns:
+            self.features["picture"] = Images(decode=False)
+
+    def __len__(self):
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            return self.columns[key]
+        return {name: values[key] for name, values in self.columns.items()}
+
+    def select_columns(self, names):
+        return Rows({name: self.columns[name] for name in names})
+
+    def cast_column(self, name, feature):
+        assert isinstance(feature, Images)
+        return self
+
+
+def encoded(pixels=((0, 1), (2, 3)), **options):
+    stream = io.BytesIO()
+    Image.fromarray(np.array(pixels, np.uint8)).save(stream, format="PNG", **options)
+    return {"bytes": stream.getvalue(), "path": None}
 
 
 def rows(labels):
-    return Rows(picture=[Image.new("RGB", (8, 8)) for _ in labels], kind=labels, score=[0.5] * len(labels))
+    return Rows({"picture": [encoded() for _ in labels], "kind": labels, "score": [0.5] * len(labels)})
+
+
+def replace_package(monkeypatch, splits):
+    def load_dataset(path, split, **options):
+        if split not in splits:
+            raise ValueError(f'Unknown split "{split}". Should be one of {[*splits]}.')
+        return splits[split]
+
+    package = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=lambda **options: None, Image=Images)
+    monkeypatch.setitem(sys.modules, "datasets", package)
 
 
 @pytest.fixture
@@ -48,14 +91,7 @@ def package(monkeypatch):
         "other": rows(["cow"]),
         "yes": rows([True, False]),
     }
-
-    def load_dataset(path, split, **options):
-        if split not in splits:
-            raise ValueError(f'Unknown split "{split}". Should be one of {[*splits]}.')
-        return splits[split]
-
-    package = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=lambda **options: None)
-    monkeypatch.setitem(sys.modules, "datasets", package)
+    replace_package(monkeypatch, splits)
 
 
 @pytest.mark.usefixtures("package")
@@ -67,24 +103,84 @@ def test_truth_values_are_labels_and_not_beside_texts(tmp_path):
         hugging_face(tmp_path, False, test="test", **keys)
 
 
-def test_one_image_is_decoded_at_a_time(tmp_path, monkeypatch):
-    """Columns of the package from version 4 on decode an image when it is asked for."""
-    made, most = [], []
+def test_images_are_read_one_by_one_and_not_decoded_by_the_package(tmp_path, monkeypatch):
+    """Photos may be much larger than the arrays: a file is read where it is decoded, and is not kept."""
+    asked = []
 
     class Lazy(list):
-        def __iter__(self):
-            for _ in range(len(self)):
-                picture = Image.new("RGB", (8, 8))
-                made.append(weakref.ref(picture))
-                most.append(sum(one() is not None for one in made))
-                yield picture
-                del picture
+        def __getitem__(self, row):
+            asked.append(row)
+            return encoded()
 
-    split = Rows(picture=Lazy([None] * 20), kind=[0, 1] * 10)
-    package = SimpleNamespace(load_dataset=lambda *_, **__: split, DownloadConfig=lambda **_: None)
-    monkeypatch.setitem(sys.modules, "datasets", package)
+    split = Rows({"picture": Lazy([None] * 20), "kind": [0, 1] * 10})
+    replace_package(monkeypatch, {"train": split, "test": split})
     assert len(hugging_face(tmp_path, False, path="pets", image="picture", label="kind", size=4).train.x) == 20
-    assert max(most) <= 2  # the next one is made before the last is forgotten
+    assert sorted(asked) == sorted([*range(20)] * 2)
+
+
+def test_images_are_upright_and_opaque(tmp_path, monkeypatch):
+    """Orientation 6 turns clockwise: the left column becomes the first row. The value 2 is transparent: white."""
+    turn = Image.Exif()
+    turn[274] = 6
+    plain = tmp_path / "plain.png"
+    plain.write_bytes(encoded(((5, 6), (7, 8)))["bytes"])
+    pictures = [encoded(((0, 1), (2, 3)), exif=turn, transparency=2), {"bytes": None, "path": str(plain)}]
+    replace_package(monkeypatch, {part: Rows({"picture": pictures, "kind": [0, 1]}) for part in ("train", "test")})
+    found = hugging_face(tmp_path, False, path="pets", image="picture", label="kind", size=2, grey=True)
+    assert found.train.x.reshape(2, 4).tolist() == [[255, 0, 3, 1], [5, 6, 7, 8]]
+    assert "turned 2 images upright, as their EXIF data says" in found.notes
+
+
+def test_names_that_are_sorted_as_texts_are_in_the_order_of_their_values(tmp_path, monkeypatch):
+    """load_dataset numbers the folders 1, 10, 2 in this order. Of names in another order, the numbers are meant."""
+    splits = {part: rows([0, 1, 2]) for part in ("train", "test")}
+    replace_package(monkeypatch, splits)
+
+    def read(*names):
+        for split in splits.values():
+            split.features["kind"] = SimpleNamespace(names=names)
+        found = hugging_face(tmp_path, False, path="pets", image="picture", label="kind", size=4)
+        return found.names, found.train.y.tolist()
+
+    assert read("1", "10", "2") == (("1", "2", "10"), [0, 2, 1])
+    assert read("2", "1", "10") == (("2", "1", "10"), [0, 1, 2])
+    assert read("a", "b", "c") == (("a", "b", "c"), [0, 1, 2])
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    ({"bytes": b"GIF89a", "path": "x/a.gif"}, r"row 1 of test \(x/a.gif\) cannot be read as an image \("),
+    ({"bytes": None, "path": None}, r"found nothing in row 1 of test, column 'picture', allowed: an image"),
+    (None, r"found nothing in row 1 of test, column 'picture', allowed: an image"),
+])  # fmt: skip
+def test_an_image_that_cannot_be_read_is_named(tmp_path, monkeypatch, content, words):
+    damaged = Rows({"picture": [encoded(), content], "kind": [0, 1]})
+    replace_package(monkeypatch, {"train": rows([0, 1]), "test": damaged})
+    with pytest.raises(ConfigError, match=words):
+        hugging_face(tmp_path, False, path="pets", image="picture", label="kind", size=4)
+
+
+def test_the_split_that_is_tested_on_and_those_left_out_are_named(tmp_path, monkeypatch):
+    """Without a split test, validation is for testing. A part of a split, as of train[:50%], is a use of it."""
+    parts = {name: rows([0, 1]) for name in ("train", "train[:50%]", "validation", "test", "extra")}
+    replace_package(monkeypatch, parts)
+    keys = {"path": "pets", "image": "picture", "label": "kind", "size": 4}
+
+    def notes(*splits, **more):
+        for part in parts.values():
+            part.info.splits = splits
+        return hugging_face(tmp_path, False, **keys, **more).notes
+
+    assert notes("train", "test") == ()
+    assert notes("train", "validation") == ("tested on the split validation",)
+    assert notes("train", "validation", "test", "extra") == ("left out the splits validation, extra",)
+    assert notes("train", "test", "extra", train="train[:50%]", test="extra") == ("left out the split test",)
+
+
+def test_numbers_as_texts_are_in_the_order_of_their_values(tmp_path, monkeypatch):
+    replace_package(monkeypatch, {part: rows(["10", "2", "1"]) for part in ("train", "test")})
+    found = hugging_face(tmp_path, False, path="pets", image="picture", label="kind", size=4)
+    assert (found.names, found.train.y.tolist()) == (("1", "2", "10"), [2, 1, 0])
+    assert found.notes == ("classes 0 to 2: 1, 2, 10",)
 
 
 @pytest.mark.usefixtures("package")
@@ -101,7 +197,7 @@ def test_texts_as_labels_are_numbered_in_sorted_order(tmp_path):
             {"image": "picure"},
             "dataset.image: found 'picure', allowed: one of ['picture', 'kind', 'score']; did you mean ",
         ),
-        ({"image": "kind"}, "dataset.image: found 'kind' with str, allowed: images"),
+        ({"image": "kind"}, "dataset.image: found 'kind', a column of namespace(), allowed: a column of images"),
         ({"label": "score"}, "dataset.label: found 'score' with [0.5], allowed: whole numbers or texts"),
         ({"client": "who"}, "dataset.client: found 'who', allowed: one of "),
         ({"test": "valid"}, "dataset.test: found 'valid' of 'pets': Unknown split"),

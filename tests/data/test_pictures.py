@@ -21,7 +21,7 @@ from raysim.data.detection.carla import carla
 from raysim.data.detection.coco import coco
 from raysim.data.detection.yolo import yolo
 from raysim.data.image_lists import image_list
-from raysim.data.pictures import Look, Picture, decode, read_sizes
+from raysim.data.pictures import EncodedImage, Look, decode, read_sizes
 from raysim.system.errors import ConfigError
 
 CONFIG = {
@@ -60,7 +60,7 @@ def save(path: Path, pixels: Any, orientation: int = 1, **options: Any) -> Path:
 
 def grays(path: Path, size: int, bits: int | None = None, as_stored: bool = False) -> list[list[int]]:
     """The gray pixels of a square image at its own size."""
-    pixels, _ = decode(Picture("it", path, as_stored), Look(size, True, (255, 255, 255)), bits)
+    pixels, _ = decode(EncodedImage("it", path, as_stored), Look(size, True, (255, 255, 255)), bits)
     assert pixels is not None
     return pixels[0].tolist()
 
@@ -305,6 +305,58 @@ def test_colors_of_16_bits_keep_their_upper_8_or_are_refused(tmp_path: Path) -> 
     )
 
 
+def test_colors_of_16_bits_in_a_ppm_are_not_made_dark(tmp_path: Path) -> None:
+    """Pillow divides by the file's own largest value: 4095 of 4095 is white, and 3000 of 65535 is 12 of 255."""
+    (tmp_path / "a").mkdir()
+    for largest, largest_value in ((4095, 4095), (65535, 3000)):
+        for k in range(4):
+            pixels = np.array([largest_value, 2048, 0, 0, 0, 0], ">u2").tobytes()
+            (tmp_path / "a" / f"{k}.ppm").write_bytes(b"P6 2 1 %d\n" % largest + pixels)
+        if largest == 4095:
+            assert read(tmp_path, 2, grey=False).train.x[0, :, 0].tolist() == [[255, 0], [128, 0], [0, 0]]
+    with pytest.raises(ConfigError, match="has colors of 16 bits, and the largest value of the dataset needs 12 only"):
+        read(tmp_path, 2)
+
+
+def tiff(**changes: int) -> bytes:
+    """One pixel of 16-bit colors in three planes, without compression, as TIFF 6.0 has it; all values are 7."""
+    fields = {256: 1, 257: 1, 258: 16, 259: 1, 262: 2, 277: 3, 278: 1, 284: 2} | {
+        int(tag[1:]): value for tag, value in changes.items()
+    }
+    samples = fields[277]
+    behind = 10 + 12 * 10 + 4  # header of 8 bytes, the number of fields, 10 fields, no next directory
+    arrays = {258: [16] * samples, 273: [behind + 18 + 2 * k for k in range(samples)], 279: [2] * samples}
+    content, extra, place = b"", b"", behind
+    for tag in sorted({*fields, *arrays}):
+        values = arrays.get(tag, [fields.get(tag, 0)])
+        packed = struct.pack(f"<{len(values)}H", *values)
+        if len(packed) > 4:
+            extra, packed, place = extra + packed, struct.pack("<I", place), place + len(packed)
+        content += struct.pack("<HHI", tag, 3, len(values)) + packed.ljust(4, b"\0")
+    head = b"II*\0" + struct.pack("<IH", 8, 10)
+    return (head + content + bytes(4) + extra).ljust(behind + 18, b"\0") + struct.pack("<3H", 7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "found colors of 16 bits in separate planes, allowed: a pixel's colors together"),
+        ({"t262": 0, "t277": 1, "t284": 1}, "found 16 bits with white as 0, allowed: black as 0"),
+    ],
+)
+def test_tiffs_that_pillow_misreads_are_refused(changes: dict[str, int], words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        decode(EncodedImage("it", tiff(**changes)), Look(1, True, (0, 0, 0)), 16)
+    assert str(refused.value) == f"dataset.path: it cannot be read as an image ({words}); replace or remove it"
+
+
+def test_a_tiff_of_16_bits_made_by_hand_is_read() -> None:
+    """What `tiff` writes is a TIFF: one gray value, 7, whose 8 bits of 8 are 7."""
+    pixels, _ = decode(EncodedImage("it", tiff(t262=1, t277=1, t284=1)), Look(1, True, (0, 0, 0)), 8)
+    assert pixels is not None
+    assert pixels.tolist() == [[[7]]]
+
+
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_32_bits_are_refused(tmp_path: Path, mode: str) -> None:
     for k in range(2):
@@ -344,7 +396,7 @@ def test_only_the_first_frame_is_used_with_a_note(tmp_path: Path) -> None:
 def test_other_backgrounds_are_refused(value: object) -> None:
     with pytest.raises(ConfigError) as refused:
         load({**CONFIG, "dataset": {"name": "image_folder", "path": ".", "background": value}})
-    words = "allowed: white, black or a list of three whole numbers from 0 to 255 (red, green, blue)"
+    words = "allowed: white, black or three whole numbers from 0 to 255, such as [0, 128, 255]"
     assert str(refused.value).startswith("dataset.background")
     assert words in str(refused.value)
     for allowed in ("black", [0, 128, 255]):
@@ -371,4 +423,4 @@ def test_damaged_images_are_refused_with_their_name(tmp_path: Path) -> None:
             content[draw.randrange(len(content))] = draw.randrange(256)
         damaged = bytes(content[: draw.randint(1, len(content))] if draw.random() < 0.3 else content)
         with contextlib.suppress(ConfigError), warnings.catch_warnings(action="ignore"):  # as decode_pictures does
-            decode(Picture("it", damaged), Look(3, False, (0, 0, 0)), 16)
+            decode(EncodedImage("it", damaged), Look(3, False, (0, 0, 0)), 16)

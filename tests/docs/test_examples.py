@@ -1,11 +1,12 @@
 """The examples run, and the guide to writing a method shows a real one."""
 
 import importlib
+import io
 import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,10 +62,44 @@ def test_a_torch_dataset_is_the_data_of_a_run(example, tmp_path: Path) -> None:
     assert example("torch_dataset").as_split([(Image.new("RGB", (3, 2)), 4)]).x.shape == (1, 3, 2, 3)
 
 
-class Rows(dict[str, Any]):
+class Images:
+    """The package's type of a column of images, which are not decoded."""
+
+    def __init__(self, decode: bool) -> None:
+        assert not decode
+
+
+class Rows:
     """A split as `datasets.load_dataset` returns it, as far as the example knows."""
 
-    features: ClassVar = {"image": None, "character": SimpleNamespace(names=["0", "1"]), "writer_id": None}
+    info = None
+
+    def __init__(self, **columns: list[Any]) -> None:
+        self.columns = columns
+        kinds = {"image": Images(decode=False), "character": SimpleNamespace(names=["0", "1"])}
+        self.features = {name: kinds.get(name) for name in columns}
+
+    def __len__(self) -> int:
+        return len(self.columns["image"])
+
+    def __getitem__(self, key: str | int) -> Any:
+        if isinstance(key, str):
+            return self.columns[key]
+        return {name: values[key] for name, values in self.columns.items()}
+
+    def select_columns(self, names: list[str]) -> "Rows":
+        return Rows(**{name: self.columns[name] for name in names})
+
+    def cast_column(self, name: str, feature: Images) -> "Rows":
+        return self
+
+
+def encoded(shade: int) -> dict[str, Any]:
+    """A gray image of a shade, with a lighter corner, as the package has it in a file."""
+    image, stream = Image.new("L", (28, 28), shade), io.BytesIO()
+    image.putpixel((27, 27), 255)
+    image.save(stream, format="PNG")
+    return {"bytes": stream.getvalue(), "path": None}
 
 
 def test_a_hugging_face_data_set_is_the_data_of_a_run(example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +112,11 @@ def test_a_hugging_face_data_set_is_the_data_of_a_run(example, tmp_path: Path, m
     def load_dataset(path: str, *, split: str, cache_dir: str, download_config: Any) -> Rows:
         asked.append((path, split, cache_dir, download_config.local_files_only))
         shades = range(0, 240, 10) if "train" in split else range(5, 245, 30)
-        images = [Image.new("L", (4, 4), shade) for shade in shades]
+        images = [encoded(shade) for shade in shades]
         labels = [int(shade >= 120) for shade in shades]
         return Rows(image=images, character=labels, writer_id=[f"f{shade % 3}" for shade in shades])
 
-    config = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=SimpleNamespace)
+    config = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=SimpleNamespace, Image=Images)
     monkeypatch.setitem(sys.modules, "datasets", config)
     values = load("examples/hugging_face.yaml", ["clients.count=3", "scenario.tasks=2", "participation.fraction=1.0"])
     federation = build_federation(load(values, {"dataset.root": str(tmp_path), "dataset.download": False}))

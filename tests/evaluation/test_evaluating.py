@@ -171,7 +171,9 @@ def test_every_domain_is_checked(tiny: Any, tmp_path: Path) -> None:
         for label in ("a", "b"):
             (tmp_path / name / label).mkdir(parents=True)
             for n in range(10):
-                Image.new("L", (4, 4), n).save(tmp_path / name / label / f"{n}.png")
+                image = Image.new("L", (4, 4), n)
+                image.putpixel((0, 0), 200)  # raysim warns of a single color
+                image.save(tmp_path / name / label / f"{n}.png")
     one, two = ({"name": "image_folder", "path": name, "size": 4} for name in ("one", "two"))
     scenario = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": [one, two]}}
     dataset = {**one, "root": str(tmp_path)}

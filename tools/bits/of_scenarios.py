@@ -33,6 +33,10 @@ DATA_AND_TASKS = {
     "npz, der, augmentation": Run({**NPZ, **alone("der"), "dataset.augment": ["flip"]}),
     "npz, given normalisation": Run({**NPZ, "dataset.normalize": {"mean": [0.4], "std": [0.3]}}),
     "image folder": Run({"dataset": {**folder("photo", classes=["ant", "bee", "cat"]), "root": DATA}}),
+    "image folder, transparent": Run({"dataset": {**folder("icons", background="black"), "root": DATA}}),
+    "image folder, transparent, grey": Run(
+        {"dataset": {**folder("icons", background="white", grey=True), "root": DATA}}
+    ),
     "image list": Run({"dataset": {"name": "image_list", "root": DATA, "size": 6, "first_label": 1, **LISTS}}),
     "tiny imagenet": Run({"dataset": {"name": "tiny_imagenet", "root": DATA, "size": 6}, **FED_A_GEM}),
     "image folders as domains": Run(

@@ -166,6 +166,19 @@ def _write_tiny_imagenet(folder: Path, draws: np.random.Generator) -> None:
     (folder / "wnids.txt").write_text("\n".join(named), encoding="utf-8")
 
 
+def _write_icons(folder: Path, draws: np.random.Generator) -> None:
+    """Write transparent images that EXIF turns, and gray images of 12 bits, in classes that are numbers."""
+    turn = Image.Exif()
+    turn[274] = 6
+    for kind in ("2", "10"):
+        (folder / kind).mkdir(parents=True)
+        for number in range(12):
+            pixels = draws.integers(0, 256, (9, 8, 4), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / kind / f"{number}.png", exif=turn)
+            deep = draws.integers(0, 4096, (9, 8), dtype=np.uint16)
+            Image.fromarray(deep).save(folder / kind / f"{number}.tif")
+
+
 def write(folder: Path) -> None:
     """Write the data: two small .npz and a larger one, images in folders, and weights to start from."""
     draws = np.random.default_rng(0)
@@ -183,6 +196,7 @@ def write(folder: Path) -> None:
                 pixels = draws.integers(0, 256, (9, 8, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(place / f"{number}.png")
     _write_lists(folder)
+    _write_icons(folder / "icons", np.random.default_rng(2))
     _write_tables(folder)
     _write_texts(folder, np.random.default_rng(1))
     _write_tiny_imagenet(folder / "tiny-imagenet-200", draws)
