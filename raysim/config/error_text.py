@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from raysim.system.errors import single_line
 
 LONGEST_VALUE = 60
+DEEPEST_SHOWN = 30  # lists within lists
 FEW = 12  # names that are listed even if one of them is near
 
 
@@ -22,7 +23,9 @@ def shorten(text: str, longest: int = 100) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
-def _flow(value: object, room: int) -> str:
+def _flow(value: object, room: int, depth: int = 0) -> str:
+    if depth > DEEPEST_SHOWN:  # values may be nested deeper than Python's functions may call each other
+        return "..."
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, int):
@@ -33,10 +36,10 @@ def _flow(value: object, room: int) -> str:
     if isinstance(value, str):
         return f"'{value}'" if len(value) <= room else f"'{value[: room - 5]}...'"
     if isinstance(value, dict):
-        items = (f"{key}: {_flow(item, room)}" for key, item in value.items())
+        items = (f"{key}: {_flow(item, room, depth + 1)}" for key, item in value.items())
         return "{" + _up_to(items, room) + "}"
     if isinstance(value, list | tuple):
-        return "[" + _up_to((_flow(item, room) for item in value), room) + "]"
+        return "[" + _up_to((_flow(item, room, depth + 1) for item in value), room) + "]"
     return f"a Python {type(value).__name__}"
 
 

@@ -65,7 +65,7 @@ for _kind, (_pattern, _) in SCALARS.items():
 def read_yaml(path: str | Path) -> Document:
     """Read a YAML file with a block of keys at the top level. Raises ConfigError."""
     file, lines = str(path), dict[Keys, int]()
-    values = _parse(read_file(file), lambda line: f"{file}:{line}", lines)
+    values = _parse(read_file(file), lambda line: f"{file}:{line}", lines, _Loader)
     if values is None:
         raise ConfigError(f"{file}: the file is empty, allowed: a block of keys, such as name: my-run")
     if not isinstance(values, dict):
@@ -75,7 +75,19 @@ def read_yaml(path: str | Path) -> Document:
 
 def parse_value(text: str, given: Given | None = None) -> object:
     """Return the value of VALUE in KEY=VALUE. An empty one is null."""
-    return _parse(text, lambda line: shorten(given.text if given else text), {})
+    return _parse(text, lambda line: shorten(given.text if given else text), {}, _Loader)
+
+
+def read_yaml_texts(path: str | Path) -> object:
+    """Return a file's lists and blocks with all scalars, keys included, as the texts that are written in it.
+
+    This is for files of other tools. Their names may look like numbers or truth values, in YAML 1.1 or 1.2.
+
+    Raises:
+        ConfigError: the file cannot be read, is no YAML, or gives a key twice.
+    """
+    file = str(path)
+    return _parse(read_file(file), lambda line: f"{file}:{line}", {}, yaml.BaseLoader)
 
 
 def read_file(file: str) -> bytes:
@@ -95,10 +107,12 @@ def read_file(file: str) -> bytes:
         raise ConfigError(f"{file}: the file cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, int]) -> object:
+def _parse(
+    text: str | bytes, place: Callable[[int], str], lines: dict[Keys, int], loader: type[_Loader | yaml.BaseLoader]
+) -> object:
     """Return the value of a text, and add the lines of its keys to `lines`. `place` describes a line in errors."""
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=loader)
         return None if node is None else _value(node, (), lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -1,21 +1,25 @@
-"""Annotated images as a dataset: boxes checked one by one, and images decoded and resized."""
+"""Annotated images as a dataset: files are compared with their annotations, and images decoded and resized."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
-from raysim.config.error_text import nearest, show
-from raysim.data.dataset import Dataset, MissingData, Split
+from raysim.config.error_text import nearest, shorten, show
+from raysim.data.dataset import Dataset, require_memory
 from raysim.data.decoding import Color, decode_dataset
-from raysim.objectives.boxes import EDGE, pad_boxes
+from raysim.data.detection.box_rows import BoxRows, Row
+from raysim.data.detection.proportions import is_stored_size
+from raysim.data.downloading import report_progress
+from raysim.data.pictures import read_sizes
+from raysim.objectives.boxes import ROW, pad_boxes
 from raysim.system.errors import ConfigError
 
-Row = tuple[float, float, float, float, float]
-"""Class, x, y, w, h: a box in fractions of the image."""
+MOST_COMPARED = 10_000  # names that a wrong one is compared with, for the advice
+LISTED = 36  # names in a message
+OFTEN = 2**14  # images between two reports of progress
 
 
 @dataclass(frozen=True)
@@ -25,34 +29,34 @@ class AnnotatedImage:
     path: Path
     rows: Sequence[Row]
     where: str
-    """The file of its boxes, for errors."""
+    """The file or the entry of its boxes, for errors."""
+    size: tuple[float, float] | None = None
+    """Width and height by the annotations, which are compared with the file's; None if they name no size."""
+    has_file: bool = True
+    """Whether there is a file or an entry of its boxes. Images without one have no boxes, either."""
 
 
-def row_of_box(label: int, box: Sequence[float], size: tuple[float, float], where: str) -> Row:
-    """Return the row of a box (left, top, right, bottom) in an image of this width and height.
-
-    Raises:
-        ConfigError: the box is no box, has no area, or is not in the image.
-    """
-    left, top, right, bottom = box
-    width, height = size
-    found = f"{where}: found a box from ({left:g}, {top:g}) to ({right:g}, {bottom:g})"
-    if not np.isfinite(box).all() or right <= left or bottom <= top:
-        raise ConfigError(f"{found}, allowed: a right edge beyond the left one, and a bottom below the top")
-    if min(left / width, top / height) < -EDGE or max(right / width, bottom / height) > 1 + EDGE:
-        raise ConfigError(f"{found}, allowed: boxes in the image, from (0, 0) to ({width:g}, {height:g})")
-    left, right = max(left, 0) / width, min(right, width) / width
-    top, bottom = max(top, 0) / height, min(bottom, height) / height
-    return float(label), (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
+def number_names(names: Sequence[str], where: str) -> dict[str, int]:
+    """Return the number of each class by its name. Raises ConfigError for a name that is given twice."""
+    numbers: dict[str, int] = {}
+    for number, name in enumerate(names):
+        if numbers.setdefault(name, number) != number:
+            raise ConfigError(f"{where}: found the class {show(name)} twice, allowed: each name once")
+    return numbers
 
 
-def label_of(name: object, names: Sequence[str], where: str) -> int:
+def label_of(name: object, numbers: Mapping[str, int], where: str) -> int:
     """Return the number of a class by its name. Raises ConfigError for an unknown one."""
-    if name in names:
-        return names.index(str(name))
-    raise ConfigError(
-        f"{where}: found the class {show(name)}, allowed: {', '.join(names)}{nearest(str(name), [*names])}"
-    )
+    if isinstance(name, str) and name in numbers:
+        return numbers[name]
+    near = nearest(name, numbers) if len(numbers) <= MOST_COMPARED else ""
+    raise ConfigError(f"{where}: found the class {show(name)}, allowed: {list_some(numbers)}{near}")
+
+
+def list_some(names: Collection[object]) -> str:
+    """Return names for a message: all of them, or the first ones where they are many."""
+    first = ", ".join(shorten(str(name), 60) for name in islice(names, LISTED))
+    return first + ", ..." * (len(names) > LISTED)
 
 
 def read_dataset(
@@ -61,28 +65,71 @@ def read_dataset(
     names: Sequence[str],
     *,
     size: int,
-    boxes: int,
+    boxes: BoxRows,
     background: Color,
 ) -> Dataset:
-    """Return the dataset of annotated images, RGB uint8 [N, 3, size, size], with at most `boxes` boxes each.
+    """Return the dataset of annotated images, RGB uint8 [N, 3, size, size], with at most `boxes.keys.most` boxes each.
 
     Raises:
-        MissingData: an image is missing.
-        ConfigError: there are no images or no boxes, an image has too many boxes, or it cannot be read.
+        ConfigError: there are no images or no boxes. An image has too many boxes, cannot be read, or has other
+            proportions than its annotations.
     """
+    most, count = boxes.keys.most, len(train) + len(test)
     for part, images in (("train", train), ("test", test)):
         if not any(image.rows for image in images):
             raise ConfigError(f"dataset.{part}: found {len(images)} images without a box, allowed: at least one box")
         for image in images:
-            if len(image.rows) > boxes:
-                problem = f"found {len(image.rows)} boxes of one image, allowed: at most {boxes} (dataset.boxes)"
+            if len(image.rows) > most:
+                problem = f"found {len(image.rows)} boxes of one image, allowed: at most {most} (dataset.boxes)"
                 raise ConfigError(f"{image.where}: {problem}")
-            if not image.path.is_file():
-                raise MissingData(f"dataset.path: there is no image {image.path}, which {image.where} names")
+    require_memory(count * most * ROW * 4, "dataset.boxes", f"{most} for {count} images")
+    stored = [path for images in (train, test) for path in _read_as_stored(images)]
     of_train, of_test = ([(image.path, 0) for image in images] for images in (train, test))
-    dataset = decode_dataset(of_train, of_test, len(names), tuple(names), size=size, grey=False, background=background)
+    dataset = decode_dataset(
+        of_train,
+        of_test,
+        len(names),
+        tuple(names),
+        size=size,
+        grey=False,
+        background=background,
+        stored=frozenset(stored),
+    )
     splits = [
-        Split(split.x, pad_boxes([image.rows for image in images], boxes))
+        replace(split, y=pad_boxes([image.rows for image in images], most))
         for split, images in ((dataset.train, train), (dataset.test, test))
     ]
-    return replace(dataset, train=splits[0], test=splits[1])
+    notes = [*boxes.notes(), *_without_boxes("train", train), *_without_boxes("test", test)]
+    if stored:
+        notes.append(
+            f"{len(stored):,} images are not turned upright, as the sizes in their annotations are the stored ones"
+        )
+    return replace(dataset, train=splits[0], test=splits[1], notes=(*dataset.notes, *notes))
+
+
+def _without_boxes(part: str, images: Sequence[AnnotatedImage]) -> Iterator[str]:
+    count, unlabeled = sum(not image.rows for image in images), sum(not image.has_file for image in images)
+    if count:
+        files = f", {unlabeled:,} of these no file of boxes" if unlabeled else ""
+        yield f"dataset.{part}: {count:,} of {len(images):,} images have no boxes{files}"
+
+
+def _read_as_stored(images: Sequence[AnnotatedImage]) -> Iterator[Path]:
+    """Yield the images of which boxes belong to the pixels as stored, and refuse images of other proportions."""
+    for number, image in enumerate(images):
+        if number % OFTEN == OFTEN - 1:
+            report_progress(f"comparing sizes: {number + 1:,} of {len(images):,} images")
+        if image.size is None:
+            continue
+        sizes = read_sizes(image.path)
+        is_stored = is_stored_size(image.size, sizes.stored, sizes.upright)
+        if is_stored is None:
+            found = " x ".join(f"{side:g}" for side in image.size)
+            allowed = " or ".join(
+                f"{width} x {height}" for width, height in dict.fromkeys((sizes.upright, sizes.stored))
+            )
+            raise ConfigError(
+                f"{image.where}: found a size of {found}, allowed: the proportions of {image.path}, {allowed}"
+            )
+        if is_stored:
+            yield image.path

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import os.path
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge, Le, MinLen, doc
 
-from raysim.config.error_text import show
-from raysim.data.dataset import Dataset
-from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, row_of_box
-from raysim.data.paths import require_file, require_folder
+from raysim.config.error_text import shorten
+from raysim.data.dataset import Dataset, MissingData
+from raysim.data.detection.annotated import AnnotatedImage, label_of, number_names, read_dataset
+from raysim.data.detection.box_rows import BoxesOfImage, BoxRows, Edges, Row
+from raysim.data.detection.coco_file import CocoFile, Id
+from raysim.data.image_files import Listing, describe_files, find_images
+from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
-from raysim.system.errors import ConfigError
 
-Number = int | float
+LONGEST = 500  # characters of a path in a message
 
 
 def coco(
@@ -32,82 +36,92 @@ def coco(
         Annotated[tuple[str, ...], MinLen(1)] | None, doc("the classes that are used; null is all categories")
     ] = None,
     size: Annotated[int, Ge(8), Le(4096), doc("height and width of the resized images, for any proportions")] = 128,
-    boxes: Annotated[int, Ge(1), Le(1000), doc("the most boxes of an image")] = 64,
+    boxes: BoxesOfImage = 64,
     background: Background = WHITE,
 ) -> Dataset:
     """Images with boxes in COCO's layout: TRAIN/*.jpg and annotations/instances_TRAIN.json (Lin et al., ECCV 2014).
 
     Classes are numbered in the order of `classes`, or of the categories' ids in the training file. Left out are boxes
-    of other categories, those of crowds (iscrowd) and those of width or height 0. Pillow's bilinear filter resizes the
-    images.
+    of other categories, those of crowds (iscrowd) and those of width or height 0; `check` shows how many. An annotation
+    without a bbox has the box around its polygons. Images may be resized versions of those that the file names, with
+    their proportions. Pillow's bilinear filter resizes the images.
 
     Raises:
         MissingData: a folder, a file or an image is missing.
-        ConfigError: a file is damaged, or a box has no area, is not in its image, or is of an unknown category.
+        ConfigError: a file is damaged, or an id or a name is given twice. An image has other proportions. A box is
+            negative, not in its image (see `boxes`), or of an unknown category.
     """
-    folder = require_folder(root / Path(path).expanduser())
-    files = [folder / "annotations" / f"instances_{part}.json" for part in (train, test)]
-    read = [_read(key, file) for key, file in zip(("train", "test"), files, strict=True)]
-    known = {one["id"]: str(one["name"]) for one in sorted(read[0]["categories"], key=lambda one: int(one["id"]))}
-    names = tuple(known.values()) if classes is None else classes
-    for name in names:
-        label_of(name, [*known.values()], "dataset.classes")
+    folder, found = require_folder(root / Path(path).expanduser()), BoxRows(boxes)
+    files = [
+        CocoFile(f"dataset.{key}", folder / "annotations" / f"instances_{part}.json")
+        for key, part in (("train", train), ("test", test))
+    ]
+    names = _choose_names(files[0], classes)
+    numbers = number_names(names, "dataset.classes")
     training, testing = (
-        _images(content, file, folder / part, names)
-        for content, file, part in zip(read, files, (train, test), strict=True)
+        _images(file, folder / part, numbers, found) for file, part in zip(files, (train, test), strict=True)
     )
-    return read_dataset(training, testing, names, size=size, boxes=boxes, background=background)
+    dataset = read_dataset(training, testing, names, size=size, boxes=found, background=background)
+    listings = [_list_named(file, folder / part) for file, part in zip(files, (train, test), strict=True)]
+    return replace(dataset, notes=(*describe_files(listings), *dataset.notes))
 
 
-def _read(key: str, file: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    require_file(f"dataset.{key}", file)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:  # also what is no UTF-8
-        raise ConfigError(f"dataset.{key}: {file} is no JSON ({error})") from error
-    lists = {"images": ("id", "file_name", "width", "height"), "annotations": ("image_id", "category_id", "bbox"),
-             "categories": ("id", "name")}  # fmt: skip
-    for name, fields in lists.items():
-        rows = content.get(name) if isinstance(content, dict) else None
-        if not isinstance(rows, list):
-            raise ConfigError(f"dataset.{key}: {file} has no list {name}, allowed: COCO's {', '.join(lists)}")
-        for number, row in enumerate(rows):
-            lacking = [field for field in fields if not isinstance(row, dict) or field not in row]
-            if lacking:
-                raise ConfigError(
-                    f"dataset.{key}: {file}, {name}[{number}]: found no {lacking[0]}, allowed: {', '.join(fields)}"
-                )
-    return dict(content)
+def _list_named(file: CocoFile, folder: Path) -> Listing:
+    """Return the images that a file names, and count those in their folder that it does not name."""
+    named = [Path(os.path.normpath(folder / image.file_name)) for image in file.images.values()]
+    listing = find_images(folder) if folder.is_dir() else Listing()
+    unnamed = len({Path(os.path.normpath(image)) for image in listing.images} - {*named})
+    return Listing(named, listing.others + Counter({f"images that {file.name} does not name": unnamed}))
 
 
-def _images(
-    content: Mapping[str, Sequence[Mapping[str, Any]]], file: Path, folder: Path, names: Sequence[str]
-) -> list[AnnotatedImage]:
+def _choose_names(file: CocoFile, classes: Sequence[str] | None) -> Sequence[str]:
+    """Return the names of the classes that are used, in order: those given, or all in the order of their ids."""
+    every = [file.categories[one] for one in sorted(file.categories, key=_by_value)]
+    known = {name: number for number, name in enumerate(every)}
+    for name in classes or ():
+        label_of(name, known, "dataset.classes")
+    return classes or every
+
+
+def _by_value(one: Id) -> tuple[bool, int, str]:
+    """Order ids by their value; texts that are no numbers follow."""
+    is_number = isinstance(one, int) or (one.isascii() and one.isdecimal() and len(one) < 20)
+    return not is_number, int(one) if is_number else 0, str(one)
+
+
+def _images(file: CocoFile, folder: Path, numbers: Mapping[str, int], found: BoxRows) -> list[AnnotatedImage]:
     """Return the images in the order of the file."""
-    sizes: dict[object, tuple[float, float]] = {}
-    for number, image in enumerate(content["images"]):
-        width, height = image["width"], image["height"]
-        if not all(isinstance(side, Number) and side > 0 for side in (width, height)):
-            where = f"{file}, images[{number}]"
-            raise ConfigError(f"{where}: found a size of {show(width)} x {show(height)}, allowed: numbers above 0")
-        sizes[image["id"]] = (width, height)
-    categories = {one["id"]: str(one["name"]) for one in content["categories"]}
-    rows: dict[object, list[Row]] = {image: [] for image in sizes}
-    for number, annotation in enumerate(content["annotations"]):
-        where = f"{file}, annotations[{number}]"
-        image, category, box = (annotation[name] for name in ("image_id", "category_id", "bbox"))
-        if image not in sizes:
-            raise ConfigError(f"{where}: found the image_id {show(image)}, allowed: the id of one of its images")
-        if category not in categories:
-            ids = ", ".join(map(str, categories))
-            raise ConfigError(f"{where}: found the category_id {show(category)}, allowed: {ids}")
-        if not (isinstance(box, list) and len(box) == 4 and all(isinstance(side, Number) for side in box)):
-            raise ConfigError(f"{where}: found the bbox {show(box)}, allowed: [left, top, width, height] in pixels")
-        if annotation.get("iscrowd") or categories[category] not in names:
+    rows: dict[Id, list[Row]] = {}
+    for one in file.objects():
+        label = numbers.get(file.categories[one.category])
+        if one.is_crowd:
+            found.leave_out("of crowds")
             continue
-        left, top, width, height = box
-        if 0 in (width, height):
-            continue  # train2017 has two such boxes
-        corners = left, top, left + width, top + height
-        rows[image].append(row_of_box(names.index(categories[category]), corners, sizes[image], where))
-    return [AnnotatedImage(folder / str(one["file_name"]), rows[one["id"]], str(file)) for one in content["images"]]
+        if label is None:
+            found.leave_out("of other categories")
+            continue
+        image = file.images[one.image]
+        left, top, right, bottom = edges = found.around(one.points) if one.box is None else _edges(*one.box)
+        if left == right or top == bottom:  # train2017 has two such boxes
+            found.leave_out("without area")
+        elif row := found.row(label, edges, (image.width, image.height), one.where):
+            rows.setdefault(one.image, []).append(row)
+    images = []
+    for number, (key, image) in enumerate(file.images.items()):
+        path, where = folder / image.file_name, file.place(number)
+        if not _is_file(path):
+            missing = shorten(str(path), LONGEST)
+            raise MissingData(f"dataset.path: there is no image {missing}, which {where} names")
+        images.append(AnnotatedImage(path, rows.get(key, ()), where, (image.width, image.height)))
+    return images
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _edges(left: float, top: float, width: float, height: float) -> Edges:
+    return left, top, left + width, top + height
