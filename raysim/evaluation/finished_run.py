@@ -29,10 +29,10 @@ from raysim.evaluation.scoring import (
 )
 from raysim.federation.federation import Federation, build_federation, federation_without_clients
 from raysim.models.building import check_model
-from raysim.system.device import set_torch
 from raysim.system.errors import ConfigError
 from raysim.system.files import write_whole
 from raysim.system.seeding import torch_untouched
+from raysim.system.switches import set_torch
 
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
 LATER = (  # keys that do not matter for what is held out, since it is drawn before clients have samples

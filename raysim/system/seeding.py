@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.switches import switches_restored
 
 
 def hashed(*name: int | str, bits: int = 128) -> int:
@@ -155,20 +156,9 @@ def generators_restored() -> Iterator[None]:
 
 @contextmanager
 def torch_untouched() -> Iterator[None]:
-    """Restore torch's global state (threads, generators, determinism flags) at the end of this context."""
-    threads = torch.get_num_threads()
-    deterministic = _deterministic()
-    precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark)
-    try:
-        with torch_restored():
-            yield
-    finally:
-        torch.set_num_threads(threads)
-        if _deterministic() != deterministic:  # only if needed: the call imports torch's compiler (seconds, 80 MB)
-            torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = (
-            precision
-        )
+    """Set torch's switches for a run, and restore them and torch's generators at the end of this context."""
+    with torch_restored(), switches_restored():
+        yield
 
 
 def _default_generators() -> list[torch.Generator]:
@@ -183,7 +173,3 @@ def _global_states(sources: Sequence[torch.Generator]) -> Mapping[str, object]:
         "NumPy's global generator": pickle.dumps(np.random.get_state(legacy=False)),
         "the global generator of Python's random": random.getstate(),
     }
-
-
-def _deterministic() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
