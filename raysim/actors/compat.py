@@ -26,6 +26,9 @@ from typing import Any
 
 import psutil
 
+from raysim.system.home import find_home
+from raysim.system.processes import find_children
+
 LOOPBACK = "127.0.0.1"
 TESTED = ("2.56", "2.60")
 """The oldest and the newest minor version of Ray that the whole suite was run with."""
@@ -78,6 +81,13 @@ QUIET = (
 Buys: a loss appears as one message from raysim. `--quiet` could not suppress Ray's longer messages.
 Without: Ray prints these messages.
 """
+UV_VARIABLE = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+"""What: Ray's documented variable. With 0, Ray does not look whether `uv run` started this process.
+
+Buys: `uv run` works from each folder of a project, and Ray does not upload the current folder. raysim's workers have
+this process's environment already. Ray would also read all processes above this one, which hidepid forbids.
+Without: Ray asks for pyproject.toml in the current folder, and uploads what else is there.
+"""
 TLS = "RAY_USE_TLS"
 """What: Ray's documented variable. If it is set, `joining._greet` only connects, and does not test for HTTP/2."""
 _own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first token that it reads
@@ -92,7 +102,7 @@ def import_ray(loopback: bool) -> None:
     """
     if "ray" in sys.modules:
         return
-    wanted = {"RAY_DEDUP_LOGS_SKIP_REGEX": f"^({'|'.join(QUIET)})"}
+    wanted = {"RAY_DEDUP_LOGS_SKIP_REGEX": f"^({'|'.join(QUIET)})", UV_VARIABLE: "0"}
     if loopback:
         wanted |= {CLUSTER_VARIABLE: "0"}
     if loopback or _has_token():  # `joining` can change the mode later
@@ -160,7 +170,8 @@ def _reread_token() -> None:
 
 def _has_token() -> bool:
     named = bool(os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE))
-    return named or (Path.home() / ".ray" / "auth_token").is_file()
+    home = find_home()
+    return named or (home is not None and (home / ".ray" / "auth_token").is_file())
 
 
 # --- Starting and joining
@@ -261,12 +272,12 @@ def vital_processes(children: Iterable[psutil.Process]) -> list[psutil.Process]:
     """
     vital = []
     for child in children:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error):
             if child.name() in ("gcs_server", "raylet"):
                 vital.append(child)
             if child.name() == "raylet":
                 agents = (["ray::DashboardAgent"], ["ray::RuntimeEnvAgent"])
-                vital += [agent for agent in child.children() if agent.cmdline()[:1] in agents]
+                vital += [agent for agent in find_children(child.pid) if agent.cmdline()[:1] in agents]
     return vital
 
 
@@ -290,7 +301,7 @@ def end_monitors(folder: Path) -> None:
 
 def children_of(folder: Path) -> Iterator[psutil.Process]:
     """Yield this process's children that have the folder in their arguments, as Ray's processes do."""
-    for child in psutil.Process().children():
+    for child in find_children():
         with suppress(psutil.Error):
             if any(str(folder) in part for part in child.cmdline()):
                 yield child

@@ -16,6 +16,7 @@ from raysim.data.decoding import Labelled, decode_dataset, list_entries, list_im
 from raysim.data.paths import require_file, require_folder
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
 MOST_CHANNELS = 4  # of a photo: RGB and an alpha channel
@@ -54,7 +55,7 @@ def image_folder(
     Raises:
         ConfigError: a folder is missing or empty, an image cannot be read, or the images do not fit into memory.
     """
-    folder = require_folder(root / Path(path).expanduser())
+    folder = require_folder(root / expand("dataset.path", path))
     training = folder / "train"
     testing = next((folder / name for name in TESTING if (folder / name).is_dir()), None)
     if testing is not None and training.is_dir():
@@ -120,7 +121,7 @@ def npz(
         ConfigError: the file does not exist, is damaged, lacks an array, or has arrays of another kind or
             numbers too large for float32.
     """
-    file = root / Path(path).expanduser()
+    file = root / expand("dataset.path", path)
     arrays = _read_npz(file)
     splits = [
         Split(_samples(arrays[f"x_{part}"], f"{file}: x_{part}"), _targets(arrays[f"y_{part}"], f"{file}: y_{part}"))

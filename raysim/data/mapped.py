@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from raysim.data.dataset import Array, Split
+from raysim.system.files import flush_to_disk
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +62,7 @@ def write_rows(path: Path, shape: tuple[int, ...], parts: Iterator[Array]) -> No
             np.lib.format.write_array_header_1_0(file, header)
             for rows in parts:
                 file.write(np.ascontiguousarray(rows, np.float32).data)
-            file.flush()
-            os.fsync(file.fileno())
+            flush_to_disk(file)
         os.chmod(part, 0o644)
         os.replace(part, path)
     finally:

@@ -19,6 +19,7 @@ from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_test
 from raysim.data.table_files import Table, join, read_csv, read_parquet
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 UNKNOWN = 0
 """The id of a category's value that no training row has."""
@@ -77,7 +78,7 @@ class TableKeys:
             ConfigError: see `make_table`, and `read`.
         """
         named = [("path", self.path)] if self.test is None else [("path", self.path), ("test", self.test)]
-        return make_table([read(f"dataset.{key}", root / Path(name).expanduser()) for key, name in named], self)
+        return make_table([read(f"dataset.{key}", root / expand(f"dataset.{key}", name)) for key, name in named], self)
 
 
 @takes_keys_of(TableKeys, before="test_fraction")

@@ -16,6 +16,7 @@ from raysim.config.error_text import show
 from raysim.data.dataset import Array, Dataset, Split, require_memory
 from raysim.data.json_lines import read_texts
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 UNKNOWN, FIRST_WORD = 1, 2
 """The ids of an unknown token and of the most frequent word. Id 0 is padding (see models/inputs)."""
@@ -71,7 +72,7 @@ def text_jsonl(
         pattern = re.compile(token)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(f"dataset.token: found {show(token)}, allowed: a regular expression ({error})") from error
-    file, test_file = root / Path(path).expanduser(), None if test is None else root / Path(test).expanduser()
+    file, test_file = root / expand("dataset.path", path), None if test is None else root / expand("dataset.test", test)
     parts, labels = read_texts(file, test_file, (text, label, split), test_fraction, seed, columns)
     count = sum(len(part.texts) for part in parts)
     require_memory(8 * length * count, "dataset.length", f"{length} for {count} texts")

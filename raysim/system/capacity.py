@@ -82,6 +82,19 @@ def job_memory() -> int | None:
     return int(least) if least < psutil.virtual_memory().total else None
 
 
+def describe_ignored() -> list[str]:
+    """Return a line for each limit of Slurm's on memory that is set but cannot be used."""
+    lines = []
+    for amount, each in SLURM.items():
+        if not os.environ.get(amount):
+            continue
+        wrong = [name for name in (amount, each) if name and not os.environ.get(name, "").isdecimal()]
+        if wrong:
+            found = ", ".join(f"{name} is {os.environ.get(name)!r}" for name in wrong)
+            lines.append(f"the memory limit of {amount}={os.environ[amount]} is not used: {found}, not a whole number")
+    return lines
+
+
 def count_killed() -> int:
     """Return a number that grows whenever the kernel kills a process of this job for lack of memory.
 

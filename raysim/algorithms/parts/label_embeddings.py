@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from raysim.system.errors import ConfigError, describe_error
+from raysim.system.home import expand
 
 GRAMS = (2, 3, 4)  # the lengths of the pieces of a name
 
@@ -52,8 +52,9 @@ def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None)
         ConfigError: there is no such file or array, or it does not have a finite row for each class.
     """
     key, allowed = f"embeddings: {path}", "an .npz file with the array embeddings [classes, d] and, if wanted, names"
+    file = expand("embeddings", path)
     try:
-        with np.load(Path(path).expanduser(), allow_pickle=False) as arrays:
+        with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
     except Exception as error:
         raise ConfigError(f"{key} cannot be read ({describe_error(error)}), allowed: {allowed}") from error

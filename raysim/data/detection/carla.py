@@ -16,6 +16,7 @@ from raysim.data.decoding import list_entries, list_images
 from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, row_of_box
 from raysim.data.paths import require_folder
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 
@@ -42,7 +43,7 @@ def carla(
         MissingData: the folder is missing.
         ConfigError: a file is malformed, or a box has no area, is not in its frame, or is of an unknown class.
     """
-    folder = require_folder(root / Path(path).expanduser())
+    folder = require_folder(root / expand("dataset.path", path))
     vehicles = [entry for entry in list_entries(folder) if entry.is_dir()]
     if not vehicles:
         raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of frames for each vehicle")

@@ -14,6 +14,7 @@ from raysim.data.dataset import Dataset
 from raysim.data.detection.annotated import AnnotatedImage, Row, label_of, read_dataset, row_of_box
 from raysim.data.paths import require_file, require_folder
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 Number = int | float
 
@@ -43,7 +44,7 @@ def coco(
         MissingData: a folder, a file or an image is missing.
         ConfigError: a file is damaged, or a box has no area, is not in its image, or is of an unknown category.
     """
-    folder = require_folder(root / Path(path).expanduser())
+    folder = require_folder(root / expand("dataset.path", path))
     files = [folder / "annotations" / f"instances_{part}.json" for part in (train, test)]
     read = [_read(key, file) for key, file in zip(("train", "test"), files, strict=True)]
     known = {one["id"]: str(one["name"]) for one in sorted(read[0]["categories"], key=lambda one: int(one["id"]))}

@@ -15,6 +15,7 @@ from raysim.data.decoding import list_images
 from raysim.data.detection.annotated import AnnotatedImage, Row, read_dataset, row_of_box
 from raysim.data.paths import require_folder
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 ALLOWED = "class, x, y, width and height, a whole number and four fractions of the image"
 
@@ -41,7 +42,7 @@ def yolo(
         MissingData: a folder is missing.
         ConfigError: a line is malformed, or its box has no area, is not in the image, or is of an unknown class.
     """
-    folder = require_folder(root / Path(path).expanduser())
+    folder = require_folder(root / expand("dataset.path", path))
     names = _read_names(folder / "data.yaml") if classes is None else classes
     training, testing = (
         [
