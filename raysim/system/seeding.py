@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from raysim.system.errors import ConfigError, RunError
-from raysim.system.switches import switches_restored
+from raysim.system.switches import read_switches, switches_restored
 
 
 def hashed(*name: int | str, bits: int = 128) -> int:
@@ -114,7 +114,9 @@ def guard_globals(
     error: type[ConfigError | RunError] = RunError,
     instead: str = "the generator that it is given",
 ) -> Iterator[None]:
-    """Refuse code that draws from or seeds a process-wide generator, as its state depends on other code.
+    """Refuse code that draws from or seeds a process-wide generator, or changes a switch of torch's.
+
+    Their state would depend on other code, and on which code shares a process.
 
     Args:
         who: the name of the code, for the message.
@@ -123,8 +125,12 @@ def guard_globals(
         instead: this alternative.
     """
     sources = _default_generators()
-    before = _global_states(sources)
+    before, switches = _global_states(sources), read_switches()
     yield
+    changed = [name for name, value in read_switches().items() if value != switches[name]]
+    if changed:
+        way = "allowed: to restore it, or what torch offers for single tensors and blocks, such as dtype="
+        raise error(f"{who} changed {' and '.join(changed)}, which applies to the whole process; {way}")
     moved = [name for name, state in _global_states(sources).items() if state != before[name]]
     if moved:
         allowed = f"allowed: {instead}"

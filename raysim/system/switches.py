@@ -1,14 +1,14 @@
 """torch's and NumPy's switches that apply to a whole process or thread: their values in a run, and which are left.
 
 A notebook, a library or a custom module may have changed a switch. A run in that process would then compute other bits
-than the same run on Ray, whose processes are new. So every run, check and evaluation begins with the values below, and
-gives the former ones back.
+than the same run on Ray, which starts new processes. So every run, check and evaluation begins with the values below.
+At its end, it gives the former values back.
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class Switch:
 
 
 def _attribute(path: str, wanted: Any) -> Switch:
-    """Return the switch that is an attribute of torch.backends. It is absent in an older torch."""
+    """Return the switch that is an attribute of torch.backends. An older torch may lack it."""
     owner: Any = backends
     *middle, last = path.split(".")
     for part in middle:
@@ -86,8 +86,8 @@ def _allows_tf32() -> bool:
 
 def _nnpack(enabled: bool | None = None) -> bool:
     """Return whether NNPACK is on, for which torch has no function. Switch it on or off, if asked."""
-    (before,) = torch.backends.nnpack.set_flags(True)  # type: ignore[no-untyped-call]
-    torch.backends.nnpack.set_flags(before if enabled is None else enabled)  # type: ignore[no-untyped-call]
+    (before,) = torch.backends.nnpack.set_flags(True)
+    torch.backends.nnpack.set_flags(before if enabled is None else enabled)
     return bool(before)
 
 
@@ -200,7 +200,7 @@ SWITCHES: Sequence[Switch] = (
     _attribute("cuda.matmul.prefer_cublaslt_grouped_gemm", False),
     Switch(
         "torch.backends.cuda.preferred_linalg_library",
-        lambda: torch.backends.cuda.preferred_linalg_library().name.lower(),
+        lambda: backends.cuda.preferred_linalg_library().name.lower(),
         torch.backends.cuda.preferred_linalg_library,
         "default",
     ),
@@ -315,6 +315,16 @@ def set_torch(device: torch.device, deterministic: bool) -> None:
         matmul.allow_tf32 = not deterministic
         backends.cudnn.allow_tf32 = not deterministic
         backends.cudnn.benchmark = not deterministic
+
+
+def read_switches() -> Mapping[str, Any]:
+    """Return the values of all switches by name; None for one that cannot be read, since others contradict it."""
+    values: dict[str, Any] = {}
+    for switch in SWITCHES:
+        values[switch.name] = None
+        with suppress(RuntimeError):
+            values[switch.name] = switch.get()
+    return values
 
 
 def _establish() -> Sequence[tuple[Switch, Any]]:

@@ -14,7 +14,7 @@ from small_configs import TINY
 import raysim
 from raysim.config.lookup import resolve
 from raysim.system import switches
-from raysim.system.seeding import torch_untouched
+from raysim.system.seeding import guard_globals, torch_untouched
 from raysim.system.switches import IN_CONTEXT, LEFT, SWITCHES
 
 BRIEF = {"scenario.tasks": 1, "training.rounds_per_task": 1}
@@ -141,6 +141,18 @@ def test_what_a_custom_module_sets_when_imported_ends_with_the_import(tmp_path, 
     monkeypatch.syspath_prepend(tmp_path)
     resolve("method", "sets_dtype:M")
     assert torch.get_default_dtype() is torch.float32
+
+
+def test_code_that_changes_a_switch_during_a_run_is_refused():
+    """On Ray, it would change the switch in its own host alone."""
+    said = r"^mine changed torch.set_default_dtype, which applies to the whole process; allowed: to restore it, or"
+    with torch_untouched():
+        with pytest.raises(raysim.RunError, match=said), guard_globals("mine", "client"):
+            torch.set_default_dtype(torch.float64)
+        with pytest.raises(raysim.RunError, match=r"torch.backends.mkldnn.matmul"), guard_globals("mine", "client"):
+            torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
+        with guard_globals("mine", "client"), torch.no_grad(), torch.autocast("cpu"):
+            pass
 
 
 def test_switching_does_not_import_torchs_compiler():
