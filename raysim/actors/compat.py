@@ -81,12 +81,10 @@ QUIET = (
 Buys: a loss appears as one message from raysim. `--quiet` could not suppress Ray's longer messages.
 Without: Ray prints these messages.
 """
-UV_VARIABLE = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
-"""What: Ray's documented variable. With 0, Ray does not look whether `uv run` started this process.
+UV_VARIABLE, HOOK_VARIABLE = "RAY_ENABLE_UV_RUN_RUNTIME_ENV", "RAY_RUNTIME_ENV_HOOK"
+"""What: Ray's documented variables. With 0, Ray does not look whether `uv run` started this process, as hidepid forbids.
 
-Buys: `uv run` works from each folder of a project, and Ray does not upload the current folder. raysim's workers have
-this process's environment already. Ray would also read all processes above this one, which hidepid forbids.
-Without: Ray asks for pyproject.toml in the current folder, and uploads what else is there.
+Buys: `uv run` works from each folder of a project. Without: Ray needs pyproject.toml in it, and uploads all of it.
 """
 TLS = "RAY_USE_TLS"
 """What: Ray's documented variable. If it is set, `joining._greet` only connects, and does not test for HTTP/2."""

@@ -179,7 +179,7 @@ def _start_advice(error: Exception) -> str:
         oldest, newest = compat.TESTED
         return f"raysim was tested with Ray {oldest} to {newest}, and this is {version('ray')}: install one of those"
     if "working_dir" in str(error) or "untime env" in str(error):
-        variables = "RAY_RUNTIME_ENV_HOOK and RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+        variables = f"{compat.HOOK_VARIABLE} and {compat.UV_VARIABLE}"
         return f"raysim needs no runtime environment: unset {variables}, then start the run again"
     short = f"{describe_load()}, or " if describe_load() else ""
     return f"see whether {short}memory, /dev/shm or processes (ulimit -u) are short, then start the run again"
