@@ -82,9 +82,9 @@ Buys: a loss appears as one message from raysim. `--quiet` could not suppress Ra
 Without: Ray prints these messages.
 """
 UV_VARIABLE, HOOK_VARIABLE = "RAY_ENABLE_UV_RUN_RUNTIME_ENV", "RAY_RUNTIME_ENV_HOOK"
-"""What: Ray's documented variables. With 0, Ray does not look whether `uv run` started this process, as hidepid forbids.
+"""What: Ray's documented variables. With 0, Ray does not look for `uv run` among this process's ancestors.
 
-Buys: `uv run` works from each folder of a project. Without: Ray needs pyproject.toml in it, and uploads all of it.
+Without: Ray needs pyproject.toml in the current folder and uploads all of it, and fails with hidepid.
 """
 TLS = "RAY_USE_TLS"
 """What: Ray's documented variable. If it is set, `joining._greet` only connects, and does not test for HTTP/2."""
@@ -168,8 +168,7 @@ def _reread_token() -> None:
 
 def _has_token() -> bool:
     named = bool(os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE))
-    home = find_home()
-    return named or (home is not None and (home / ".ray" / "auth_token").is_file())
+    return named or ((home := find_home()) is not None and (home / ".ray" / "auth_token").is_file())
 
 
 # --- Starting and joining
