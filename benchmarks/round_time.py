@@ -55,7 +55,7 @@ from raysim.federation.stream import Stream
 from raysim.models.flat import FlatModel
 from raysim.models.mnist_cnn import MnistCnn
 from raysim.system.capacity import this_machine
-from raysim.system.device import set_torch
+from raysim.system.switches import set_torch
 
 WARM_UP = 2  # rounds that are not counted
 

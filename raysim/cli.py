@@ -89,6 +89,10 @@ def _command(given: list[str]) -> int:
     if given[0] == "--version":
         print(f"raysim {raysim.__version__}")
         return 0
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # torch would end this process, with a message about a library
+        raise RunError("the current folder was deleted; cd to another one, then give the command again") from None
     parser = find_command(given[0]).parser(given[0])
     for before, one in pairwise(given):
         if not one or (one.startswith("--") and one.endswith("=")):
@@ -110,7 +114,7 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
         with uncollected():
             from raysim.launch.bar import open_run_display
             from raysim.launch.display import result_console, show_result
-            from raysim.launch.resolving import default_directory, resolve_run
+            from raysim.launch.resolving import resolve_run
             from raysim.launch.resuming import resolve_resumed
             from raysim.launch.run import carry_out
 
@@ -118,12 +122,14 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
             config = resolve_resumed(asked.out, asked.config, asked.overrides, asked.trust)
         else:
             config = draft.complete()
-        out = asked.out if asked.resume else asked.out or default_directory(config, asked.overrides)
-        with _live_page(out, asked.live), open_run_display(config, asked.quiet) as shown:
-            shown.log = RAYS_LOG
-            began = time.perf_counter()
-            resolved = resolve_run(config, (), out, (), asked.resume, asked.trust)
-            result = resolved.ended or carry_out(resolved, shown, asked.local, began, session)
+        began = time.perf_counter()
+        resolved = resolve_run(config, (), asked.out, (), asked.resume, asked.trust, asked.overrides)
+        try:
+            with _live_page(resolved.directory, asked.live), open_run_display(config, asked.quiet) as shown:
+                shown.log = RAYS_LOG
+                result = resolved.ended or carry_out(resolved, shown, asked.local, began, session)
+        finally:
+            resolved.release()
     if not asked.quiet:
         show_result(result, result_console(), config, asked.local)
         if config.logging.profile:

@@ -26,6 +26,9 @@ from typing import Any
 
 import psutil
 
+from raysim.system.home import find_home
+from raysim.system.processes import find_children
+
 LOOPBACK = "127.0.0.1"
 TESTED = ("2.56", "2.60")
 """The oldest and the newest minor version of Ray that the whole suite was run with."""
@@ -78,6 +81,11 @@ QUIET = (
 Buys: a loss appears as one message from raysim. `--quiet` could not suppress Ray's longer messages.
 Without: Ray prints these messages.
 """
+UV_VARIABLE, HOOK_VARIABLE = "RAY_ENABLE_UV_RUN_RUNTIME_ENV", "RAY_RUNTIME_ENV_HOOK"
+"""What: Ray's documented variables. With 0, Ray does not look for `uv run` among this process's ancestors.
+
+Without: Ray needs pyproject.toml in the current folder and uploads all of it, and fails with hidepid.
+"""
 TLS = "RAY_USE_TLS"
 """What: Ray's documented variable. If it is set, `joining._greet` only connects, and does not test for HTTP/2."""
 _own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first token that it reads
@@ -92,7 +100,7 @@ def import_ray(loopback: bool) -> None:
     """
     if "ray" in sys.modules:
         return
-    wanted = {"RAY_DEDUP_LOGS_SKIP_REGEX": f"^({'|'.join(QUIET)})"}
+    wanted = {"RAY_DEDUP_LOGS_SKIP_REGEX": f"^({'|'.join(QUIET)})", UV_VARIABLE: "0"}
     if loopback:
         wanted |= {CLUSTER_VARIABLE: "0"}
     if loopback or _has_token():  # `joining` can change the mode later
@@ -160,7 +168,7 @@ def _reread_token() -> None:
 
 def _has_token() -> bool:
     named = bool(os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE))
-    return named or (Path.home() / ".ray" / "auth_token").is_file()
+    return named or ((home := find_home()) is not None and (home / ".ray" / "auth_token").is_file())
 
 
 # --- Starting and joining
@@ -261,12 +269,12 @@ def vital_processes(children: Iterable[psutil.Process]) -> list[psutil.Process]:
     """
     vital = []
     for child in children:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error):
             if child.name() in ("gcs_server", "raylet"):
                 vital.append(child)
             if child.name() == "raylet":
                 agents = (["ray::DashboardAgent"], ["ray::RuntimeEnvAgent"])
-                vital += [agent for agent in child.children() if agent.cmdline()[:1] in agents]
+                vital += [agent for agent in find_children(child.pid) if agent.cmdline()[:1] in agents]
     return vital
 
 
@@ -290,7 +298,7 @@ def end_monitors(folder: Path) -> None:
 
 def children_of(folder: Path) -> Iterator[psutil.Process]:
     """Yield this process's children that have the folder in their arguments, as Ray's processes do."""
-    for child in psutil.Process().children():
+    for child in find_children():
         with suppress(psutil.Error):
             if any(str(folder) in part for part in child.cmdline()):
                 yield child

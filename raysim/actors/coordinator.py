@@ -21,8 +21,9 @@ from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
-from raysim.system.device import choose_device, describe_differences, set_torch
+from raysim.system.device import choose_device, describe_differences
 from raysim.system.errors import Lost, RunError, convert_to_run_error
+from raysim.system.switches import set_torch
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from raysim.config import Config
 from raysim.engine.host import ClientHost
 from raysim.engine.replies import Reply
 from raysim.federation.federation import Federation
-from raysim.system.device import choose_device, describe_machine, set_torch
+from raysim.system.device import choose_device, describe_machine
 from raysim.system.errors import ConfigError, RunError, convert_to_run_error, locate_errors
 from raysim.system.footprint import Peak, own_peak
+from raysim.system.switches import set_torch
 
 BANDWIDTH = 100e6  # assumed bytes per second between two nodes
 

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from raysim.system.errors import ConfigError
 from raysim.system.interrupts import delay_interrupts
 
 PREFIX = "raysim-"
+OLD = 3600.0  # seconds after which an empty folder is no longer one that a process is about to use
 RAYS = "r"  # Ray's folder in the private one; Ray opens it to all users
 
 
@@ -48,8 +50,7 @@ def open_session(forked: bool) -> Iterator[Session]:
         forked: whether to start a fork server, if this Ray can use one.
     """
     folder = private_folder()
-    lock = os.open(folder, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = _lock(folder)
     script = [sys.executable, "-P", reaper.__file__, folder]
     nowhere = subprocess.DEVNULL
     waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True)
@@ -84,13 +85,30 @@ def private_folder() -> str:
             for left in Path(place).glob(f"{PREFIX}????????"):
                 _clear_unused(left)
             folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
-            if _is_closed_to_others(os.stat(folder, follow_symlinks=False)):
-                return folder
+            try:
+                if _is_closed_to_others(os.stat(folder, follow_symlinks=False)):
+                    os.close(_lock(folder))
+                    return folder
+            except OSError:  # the file system has no locks
+                os.rmdir(folder)
+                raise
             os.rmdir(folder)
     raise ConfigError(
         f"TMPDIR: found {' and '.join(places)}, allowed: a folder whose path has at most {LONGEST_PARENT} characters, "
-        "all of them ASCII, and in which no other user can rename or open this user's folders"
+        "all of them ASCII, on a file system with locks, and in which no other user can rename or open this user's "
+        "folders"
     )
+
+
+def _lock(folder: str) -> int:
+    """Lock a folder and return its descriptor. Raises OSError if the file system has no locks."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _is_closed_to_others(status: os.stat_result) -> bool:
@@ -99,12 +117,17 @@ def _is_closed_to_others(status: os.stat_result) -> bool:
 
 
 def _clear_unused(folder: Path) -> None:
-    """Clear a private folder if it holds only a session's files and no process has locked it."""
+    """Clear a private folder if it holds only a session's files and no process has locked it.
+
+    An empty one may have been made just now, by a process that has not locked it yet. So it is cleared only if it is
+    old.
+    """
     with suppress(OSError):  # the folder was deleted meanwhile, belongs to another user, or is in use
         lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
         try:
             names = {*os.listdir(lock)}
-            if _is_closed_to_others(os.fstat(lock)) and names and names <= {RAYS, SOCKET, LOG}:
+            used = bool(names) or time.time() - os.fstat(lock).st_mtime > OLD
+            if _is_closed_to_others(os.fstat(lock)) and used and names <= {RAYS, SOCKET, LOG}:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 reaper.clear(str(folder))
         finally:

@@ -19,8 +19,11 @@ from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity, job_memory
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.output import buffer_stderr
+from raysim.system.processes import find_children
 
 LONGEST_START = 120  # seconds after which a try to start Ray is ended
+TRIES, TRIES_IF_BUSY = 2, 5  # Ray (2.60) gives its processes 30 s to start, whatever the load
+BUSY = 3  # processes that wait for each CPU, on average over a minute
 STORE = 0.3  # the object store's fraction of the memory, as in Ray (2.60)
 # An object store above SMALL_STORE bytes takes at most this fraction of free shared memory, as in Ray.
 MOST_SHARED = 0.95
@@ -69,7 +72,7 @@ def own_cluster(
             with interrupts.delay_interrupts():
                 # Kill the remaining processes of an ended cluster. Otherwise Ray might end this process, too.
                 for process in liveness.CURRENT.processes if liveness.CURRENT.ended else ():
-                    with suppress(psutil.NoSuchProcess):
+                    with suppress(psutil.Error):
                         process.kill()
                 if compat.why_plain() is None:
                     compat.end_monitors(used.rays)
@@ -88,19 +91,21 @@ def _start(capacity: Capacity, dashboard: bool, session: Session, modules: Seque
 
 
 def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[psutil.Process]:
-    """Start Ray with its files in this folder, and return its vital processes. If the first try fails, try again."""
+    """Start Ray with its files in this folder, and return its vital processes. Try again if that fails.
+
+    On a busy machine there are more tries.
+    """
     memory = divide_memory(job_memory())
-    try:
-        return _try_ray(capacity, dashboard, folder, memory)
-    except Exception as error:  # Ray raises all kinds
-        if _is_unsupported(error):
-            raise _failed(error) from error
-        _kill(folder)
-        ray.shutdown()
-    try:
-        return _try_ray(capacity, dashboard, folder, memory)
-    except Exception as error:
-        raise _failed(error) from error
+    tried = 0
+    while True:
+        try:
+            return _try_ray(capacity, dashboard, folder, memory)
+        except Exception as error:  # Ray raises all kinds
+            tried += 1
+            if _is_unsupported(error) or tried >= (TRIES_IF_BUSY if describe_load() else TRIES):
+                raise _failed(error) from error
+            _kill(folder)
+            ray.shutdown()
 
 
 def _try_ray(
@@ -127,7 +132,7 @@ def _try_ray(
             object_store_memory=store,
             **compat.own_options(folder, dashboard, rest),
         )
-    processes = compat.vital_processes(psutil.Process().children())
+    processes = compat.vital_processes(find_children())
     if compat.raylet_of(processes) is None:
         raise RuntimeError("one of its processes ended")
     return processes
@@ -173,7 +178,18 @@ def _start_advice(error: Exception) -> str:
     if _is_unsupported(error):
         oldest, newest = compat.TESTED
         return f"raysim was tested with Ray {oldest} to {newest}, and this is {version('ray')}: install one of those"
-    return "see whether memory, /dev/shm or processes (ulimit -u) are short, then start the run again"
+    if "working_dir" in str(error) or "untime env" in str(error):
+        variables = f"{compat.HOOK_VARIABLE} and {compat.UV_VARIABLE}"
+        return f"raysim needs no runtime environment: unset {variables}, then start the run again"
+    short = f"{describe_load()}, or " if describe_load() else ""
+    return f"see whether {short}memory, /dev/shm or processes (ulimit -u) are short, then start the run again"
+
+
+def describe_load() -> str | None:
+    """Return a phrase on the machine's load if it is busy: more processes than CPUs wait to compute."""
+    cpus = os.cpu_count() or 1
+    waiting = os.getloadavg()[0]
+    return f"CPUs (the load average is {waiting:.0f} on {cpus} CPUs)" if waiting >= BUSY * cpus else None
 
 
 def _processes_of(folder: Path) -> Sequence[psutil.Process]:
@@ -181,7 +197,7 @@ def _processes_of(folder: Path) -> Sequence[psutil.Process]:
     started = []
     for child in compat.children_of(folder):
         with suppress(psutil.Error):
-            started += [child, *child.children(recursive=True)]
+            started += [child, *find_children(child.pid, recursive=True)]
     return started
 
 

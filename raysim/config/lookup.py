@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
@@ -178,7 +178,8 @@ def _import(kind: str, name: str, target: str) -> Callable[..., Any]:
     module_name, _, attribute = target.partition(":")
     _refuse_pythons_own(kind, name, module_name)
     try:
-        module = importlib.import_module(module_name)
+        with _switches_restored():
+            module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         raise ConfigError(
             f"{kind} {show(name)}: the module {module_name} cannot be imported: {describe_error(error)}"
@@ -191,6 +192,15 @@ def _import(kind: str, name: str, target: str) -> Callable[..., Any]:
     if not callable(found):
         raise ConfigError(f"{kind} {show(name)}: found {show(found)}, allowed: a function or a class")
     return cast(Callable[..., Any], found)
+
+
+def _switches_restored() -> AbstractContextManager[None]:
+    """Undo what a module sets for the whole process: hosts import it at another time than a local run does."""
+    if "torch" not in sys.modules:
+        return nullcontext()  # a run sets the switches later; to import torch here would take seconds
+    from raysim.system.switches import switches_restored
+
+    return switches_restored()
 
 
 def _refuse_pythons_own(kind: str, name: str, module: str) -> None:

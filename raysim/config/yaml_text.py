@@ -62,10 +62,14 @@ for _kind, (_pattern, _) in SCALARS.items():
         _class.add_implicit_resolver(TAG + _kind, re.compile(rf"(?:{_pattern})\Z"), None)
 
 
-def read_yaml(path: str | Path) -> Document:
-    """Read a YAML file with a block of keys at the top level. Raises ConfigError."""
+def read_yaml(path: str | Path, content: bytes | None = None) -> Document:
+    """Read a YAML file with a block of keys at the top level; `content` is its content if it is read already.
+
+    Raises:
+        ConfigError: it cannot be read, or has something else.
+    """
     file, lines = str(path), dict[Keys, int]()
-    values = _parse(read_file(file), lambda line: f"{file}:{line}", lines, _Loader)
+    values = _parse(read_file(file) if content is None else content, lambda line: f"{file}:{line}", lines, _Loader)
     if values is None:
         raise ConfigError(f"{file}: the file is empty, allowed: a block of keys, such as name: my-run")
     if not isinstance(values, dict):

@@ -9,7 +9,8 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, MaxLen, doc
 
 from raysim.config.timing import MOST_CLIENTS
-from raysim.data.dataset import Dataset, Split, require_memory
+from raysim.data.dataset import Dataset, Split
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 DIGITS = Path(__file__).with_name("digits.csv.gz")  # a copy: scikit-learn takes 55 MB and scipy 143 MB

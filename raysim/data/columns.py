@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from raysim.config.error_text import show
-from raysim.data.dataset import Array, Dataset, Split, require_memory
+from raysim.data.dataset import Array, Dataset, Split
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 NUMBERS = "iuf"

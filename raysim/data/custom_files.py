@@ -11,12 +11,14 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.data.class_folders import read_class_folders
-from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first, draw_for_testing, require_memory
+from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first, draw_for_testing
 from raysim.data.decoding import Labelled, decode_dataset
 from raysim.data.paths import require_file, require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system import seeding
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
 MOST_CHANNELS = 4  # of a photo: RGB and an alpha channel
@@ -56,7 +58,7 @@ def image_folder(
     Raises:
         ConfigError: a folder is missing or empty, an image cannot be read, or the images do not fit into memory.
     """
-    folder = require_folder(root / Path(path).expanduser())
+    folder = require_folder(root / expand("dataset.path", path))
     found = read_class_folders(folder, classes)
     train, test = (found.train, found.test) if found.test else _split(folder, found.train, test_fraction, seed)
     names = tuple(found.train)
@@ -103,7 +105,7 @@ def npz(
         ConfigError: the file does not exist, is damaged, lacks an array, or has arrays of another kind or
             numbers too large for float32.
     """
-    file = root / Path(path).expanduser()
+    file = root / expand("dataset.path", path)
     arrays = _read_npz(file)
     splits = [
         Split(_samples(arrays[f"x_{part}"], f"{file}: x_{part}"), _targets(arrays[f"y_{part}"], f"{file}: y_{part}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.system.capacity import GIB, MOST_FOR_DATA, this_machine
 from raysim.system.errors import ConfigError
 
 Array = npt.NDArray[Any]
@@ -156,25 +154,6 @@ def as_float32(values: Array, where: Callable[[tuple[int, ...]], str]) -> Array:
         allowed = "-3.4e38 to 3.4e38, the range of float32; rescale such numbers"
         raise ConfigError(f"{where(index)}: found {values[index]:.3g}, allowed: {allowed}")
     return small
-
-
-def require_memory(nbytes: int, key: str, found: object) -> None:
-    """Refuse arrays that take more than half of this machine's memory.
-
-    Args:
-        nbytes: the size of the arrays.
-        key: the config key that asks for them.
-        found: the value of that key.
-
-    Raises:
-        ConfigError: the arrays are too large.
-    """
-    most = MOST_FOR_DATA * (this_machine().memory or math.inf)
-    if nbytes > most:
-        raise ConfigError(
-            f"{key}: found {found}, which takes {nbytes / GIB:,.1f} GiB, allowed: what fits into {most / GIB:.1f} "
-            "GiB, half of this machine's memory"
-        )
 
 
 def subsample(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:

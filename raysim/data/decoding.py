@@ -9,8 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from raysim.data.dataset import Array, Dataset, Split, require_memory
+from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.pictures import COLORS, DEPTHS, EncodedImage, Findings, Look, decode
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 AT_ONCE = 1000  # images queued for the threads

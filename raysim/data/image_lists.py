@@ -19,6 +19,7 @@ from raysim.data.image_files import list_images
 from raysim.data.paths import RELATIVE, require_file
 from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 LINE = r"(\S.*)\s(\d{1,9})"  # a path, which may have spaces, and a label
 FIELD = r"\s(\S+)"
@@ -66,9 +67,9 @@ def image_list(
         ConfigError: a line is malformed, a label is in `test` only, or an image is in both lists. An image cannot be
             read, or the images do not fit into memory.
     """
-    folder, further = root / Path(path).expanduser(), ("a client id",) * client_ids + columns
+    folder, further = root / expand("dataset.path", path), ("a client id",) * client_ids + columns
     lists = [
-        _read_list(f"dataset.{part}", root / Path(name).expanduser(), folder, first_label, further)
+        _read_list(f"dataset.{part}", root / expand(f"dataset.{part}", name), folder, first_label, further)
         for part, name in (("train", train), ("test", test))
     ]
     training, testing = lists
@@ -115,7 +116,7 @@ def tiny_imagenet(
         MissingData: a file is missing.
         ConfigError: a line is malformed, an image cannot be read, or the images do not fit into memory.
     """
-    folder = root / Path(path).expanduser()
+    folder = root / expand("dataset.path", path)
     declared = Declared((3, size, size), train=100_000, test=10_000, classes=200)
     if not folder.is_dir():
         raise MissingData(f"dataset.path: there is no folder {folder}; {RELATIVE}; unpack {TINY_IMAGENET}", declared)

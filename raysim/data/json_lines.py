@@ -15,10 +15,11 @@ import numpy.typing as npt
 from raysim.config.error_text import show
 from raysim.data.class_order import in_class_order
 from raysim.data.columns import as_column, as_texts
-from raysim.data.dataset import Array, draw_for_testing, require_memory
+from raysim.data.dataset import Array, draw_for_testing
 from raysim.data.paths import require_file
 from raysim.data.split_names import TEST, TRAIN, choose_test
 from raysim.system import seeding
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 LONGEST = 2**24  # bytes of a line

@@ -21,6 +21,7 @@ from raysim.data.paths import RELATIVE, require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.data.tokens import FIRST_WORD, TokenKeys, index_texts
 from raysim.system.errors import ConfigError, single_line
+from raysim.system.home import expand
 
 PADDING = "<PAD>"  # the token that fills LEAF's sequences of Reddit; raysim's padding is id 0
 GROUP = "hierarchy"  # the column of what LEAF calls hierarchies, such as the play of a speaker
@@ -70,11 +71,11 @@ def leaf(
     """
     token_keys = TokenKeys(**keys)
     tokens = token_keys.tokenizer()
-    folder = require_folder(root / Path(path).expanduser())
+    folder = require_folder(root / expand("dataset.path", path))
     parts = read_leaf(folder)
     y, classes, names = _labels(parts, label)
     if images is not None:
-        found = _decode(parts, y, root / Path(images).expanduser(), size, grey, background)
+        found = _decode(parts, y, root / expand("dataset.images", images), size, grey, background)
     elif isinstance(parts[0].x[0], np.ndarray):
         found = _numbers(parts, y, shape)
     elif shape:

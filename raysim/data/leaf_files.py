@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from raysim.config.error_text import show
-from raysim.data.dataset import Array, as_float32, require_memory
+from raysim.data.dataset import Array, as_float32
 from raysim.data.json_lines import once_each
 from raysim.data.split_names import TEST, TRAIN, VALIDATION, choose_test
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")

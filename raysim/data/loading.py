@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ import numpy as np
 from raysim.config import Config, load
 from raysim.config.error_text import show
 from raysim.data.columns import check_columns
-from raysim.data.dataset import Array, Dataset, MissingData, Split, require_memory
+from raysim.data.dataset import Array, Dataset, MissingData, Split
+from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, locate_errors
+from raysim.system.home import expand, find_home
 from raysim.system.seeding import guard_globals
 
 DEFAULT_ROOT = Path("~/.cache/raysim")
+NO_HOME = Path(os.devnull) / "no-home"  # the root of a user without a home folder, in which nothing can be made
 CLASS_BYTES = 1000  # least memory of a class or an id: its weights, their gradients and the like
 
 
@@ -41,9 +44,11 @@ def resolve_root(root: str | None) -> Path:
 def choose_root(root: str | None) -> tuple[str | None, Path]:
     """Return the folder of the datasets, which may not exist, and what sets it: a key, a variable or nothing."""
     if root is not None:
-        return "dataset.root", Path(root).expanduser().absolute()
+        return "dataset.root", expand("dataset.root", root).absolute()
     variable = os.environ.get("RAYSIM_DATA")
-    return ("RAYSIM_DATA", Path(variable).expanduser().absolute()) if variable else (None, DEFAULT_ROOT.expanduser())
+    if variable:
+        return "RAYSIM_DATA", expand("RAYSIM_DATA", variable).absolute()
+    return None, NO_HOME if find_home() is None else DEFAULT_ROOT.expanduser()
 
 
 def load_dataset(
@@ -60,10 +65,24 @@ def load_dataset(
         instead = "a generator of its own with a fixed seed, such as np.random.default_rng(0)"
         guard = guard_globals(f"dataset {name}", None, ConfigError, instead) if is_custom(function) else nullcontext()
         with locate_errors(f"dataset {name}"), guard:
-            dataset = function(resolve_root(root), download, **keys)
+            folder = resolve_root(root)
+            with _home_explained(folder):
+                dataset = function(folder, download, **keys)
         return check_dataset(dataset, place_of(function) if is_custom(function) else name)
     except OSError as error:
         raise MissingData(f"dataset {name}: its files cannot be read: {error}"[:300]) from error
+
+
+@contextmanager
+def _home_explained(root: Path) -> Iterator[None]:
+    """Say of a dataset without its files that there is no folder for them, as the user has no home folder."""
+    try:
+        yield
+    except (OSError, MissingData) as error:
+        if root != NO_HOME:
+            raise
+        words = "this user has no home folder for datasets; set dataset.root or RAYSIM_DATA to a folder"
+        raise MissingData(f"{words} ({error})", getattr(error, "declared", None)) from error
 
 
 def download(

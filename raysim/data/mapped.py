@@ -15,7 +15,7 @@ import numpy as np
 
 from raysim.data.dataset import Array, Split
 from raysim.system.checksums import write_checksum
-from raysim.system.files import digest_file
+from raysim.system.files import digest_file, flush_to_disk
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +65,7 @@ def write_rows(path: Path, shape: tuple[int, ...], parts: Iterator[Array]) -> No
             np.lib.format.write_array_header_1_0(file, header)
             for rows in parts:
                 file.write(np.ascontiguousarray(rows, np.float32).data)
-            file.flush()
-            os.fsync(file.fileno())
+            flush_to_disk(file)
         os.chmod(part, 0o644)
         digest = digest_file(Path(part))
         os.replace(part, path)

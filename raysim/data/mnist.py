@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from annotated_types import doc
 
-from raysim.data.dataset import Dataset, Declared, Split, channels_first, require_memory
+from raysim.data.dataset import Dataset, Declared, Split, channels_first
 from raysim.data.vision import TorchvisionSet, missing_files_error, open_quietly
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 IMAGE = (1, 28, 28)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from raysim.config.error_text import show
-from raysim.data.dataset import require_memory
 from raysim.data.paths import require_file
 from raysim.data.table_files import CELL, INDEX, TEXT, Roles, Table, TableFile, choose_columns, require_rows
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
 

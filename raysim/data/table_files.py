@@ -14,8 +14,9 @@ import numpy as np
 
 from raysim.config.error_text import nearest, show
 from raysim.data.columns import as_texts, read_number
-from raysim.data.dataset import Array, as_float32, require_memory
+from raysim.data.dataset import Array, as_float32
 from raysim.data.paths import require_file
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 DAMAGE = (OSError, EOFError, zlib.error, UnicodeDecodeError)

@@ -22,6 +22,7 @@ from raysim.data.parquet_files import read_parquet
 from raysim.data.table_files import LISTED, Roles, Table, join, read_csv
 from raysim.system import seeding
 from raysim.system.errors import ConfigError, single_line
+from raysim.system.home import expand
 
 UNKNOWN = 0
 """The id of a category's value that no training row has."""
@@ -95,7 +96,9 @@ class TableKeys:
             _check_format(self.time_format, self.time)
         named = [("path", self.path)] if self.test is None else [("path", self.path), ("test", self.test)]
         roles = Roles({name for _, name in self.by_column()}, self.ignore)
-        return make_table([read(f"dataset.{key}", root / Path(name).expanduser(), roles) for key, name in named], self)
+        return make_table(
+            [read(f"dataset.{key}", root / expand(f"dataset.{key}", name), roles) for key, name in named], self
+        )
 
 
 @takes_keys_of(TableKeys, before="test_fraction")

@@ -14,6 +14,7 @@ from raysim.data.dataset import Dataset, Split
 from raysim.data.json_lines import LineKeys, read_texts
 from raysim.data.tokens import FIRST_WORD, UNKNOWN, TokenKeys, index_texts, number_words
 from raysim.system.errors import single_line
+from raysim.system.home import expand
 
 
 @takes_keys_of(TokenKeys)
@@ -60,7 +61,7 @@ def text_jsonl(
     """
     token_keys = TokenKeys(**keys)
     tokens = token_keys.tokenizer()
-    file, test_file = root / Path(path).expanduser(), None if test is None else root / Path(test).expanduser()
+    file, test_file = root / expand("dataset.path", path), None if test is None else root / expand("dataset.test", test)
     found = read_texts(file, test_file, LineKeys(text, label, split, client, columns), test_fraction, seed)
     parts = found.train, found.test
     ids, words, notes = index_texts([part.texts for part in parts], tokens, token_keys, file)

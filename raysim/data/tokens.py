@@ -14,7 +14,8 @@ import numpy as np
 from annotated_types import Ge, doc
 
 from raysim.config.error_text import show
-from raysim.data.dataset import Array, require_memory
+from raysim.data.dataset import Array
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 UNKNOWN, FIRST_WORD = 1, 2

@@ -9,6 +9,7 @@ from raysim.config import Config
 from raysim.config.error_text import shorten
 from raysim.models.hub_files import find_weights
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 from raysim.system.pinned import PinnedFile, check_files, pin_file
 
 WEIGHTS = "model.weights"
@@ -24,7 +25,7 @@ def pin_weights(config: Config) -> list[PinnedFile]:
 def pin_files_of(methods: Iterable[tuple[str, Method]]) -> list[PinnedFile]:
     """Return the files that methods' hyperparameters name (`Method.files`). Raises ConfigError: one cannot be read."""
     named = [(f"methods.{name}.{key}", getattr(method, key)) for name, method in methods for key in method.files]
-    return [_pin(key, Path(path).expanduser(), used_by_clients=False) for key, path in named if path is not None]
+    return [_pin(key, expand(key, path), used_by_clients=False) for key, path in named if path is not None]
 
 
 def find_on_this_node(config: Config, files: Iterable[PinnedFile]) -> list[PinnedFile]:

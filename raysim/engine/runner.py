@@ -11,7 +11,8 @@ from raysim.engine.orders import Order
 from raysim.engine.replies import Reply
 from raysim.evaluation.scoring import Chunk, Counts, Scores
 from raysim.federation.federation import Federation
-from raysim.system.device import choose_device, describe_machine, set_torch
+from raysim.system.device import choose_device, describe_machine
+from raysim.system.switches import set_torch
 
 
 class Runner(Protocol):

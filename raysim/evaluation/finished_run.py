@@ -29,10 +29,11 @@ from raysim.evaluation.scoring import (
 )
 from raysim.federation.federation import Federation, build_federation, federation_without_clients
 from raysim.models.building import check_model
-from raysim.system.device import set_torch
 from raysim.system.errors import ConfigError
 from raysim.system.files import write_whole
+from raysim.system.home import expand
 from raysim.system.seeding import torch_untouched
+from raysim.system.switches import set_torch
 
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
 LATER = (  # keys that do not matter for what is held out, since it is drawn before clients have samples
@@ -237,7 +238,7 @@ def _drawn_from(config: Config, dataset: NamedComponent) -> _Drawn:
     root, keys, files = choose_root(config.dataset.root)[1].resolve(), dataset.keys(), {}
     for key, name in keys.items():
         if key in ("path", "test", "train") and isinstance(name, str):
-            file = (root / Path(name).expanduser()).resolve()
+            file = (root / expand(f"dataset.{key}", name)).resolve()
             files[key] = str(file.relative_to(root) if file.is_relative_to(root) else file)
     draw = {} if "test" in files else {key: keys.get(key) for key in ("test_fraction", "seed", "split")}
     return _Drawn(dataset.name, files.get("path"), files.get("test"), draw, files.get("train"))

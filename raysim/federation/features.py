@@ -33,10 +33,11 @@ from raysim.models.stages import StagedNetwork, tensors_of
 from raysim.system.capacity import this_machine
 from raysim.system.checksums import is_as_written, note_unfit
 from raysim.system.custom_code import digest_custom_code
-from raysim.system.device import choose_device, describe_machine, set_torch
+from raysim.system.device import choose_device, describe_machine
 from raysim.system.errors import ConfigError
 from raysim.system.pinned import PinnedFile, pin_file
 from raysim.system.seeding import torch_untouched
+from raysim.system.switches import set_torch
 from raysim.system.version import VERSION
 
 CHUNK = 16  # samples of a pass

@@ -24,7 +24,7 @@ from raysim.federation.federation import Federation, build_federation
 from raysim.launch.amounts import in_hours, in_milliseconds, in_number, in_units
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
-from raysim.system.capacity import Capacity, fit, this_machine
+from raysim.system.capacity import Capacity, describe_ignored, fit, this_machine
 from raysim.system.children import at_once
 from raysim.system.errors import ConfigError, RunError, Unreachable
 from raysim.system.seeding import torch_untouched
@@ -71,7 +71,12 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
         yield from _without_data(config, capacity)
         raise
     yield "run", run
-    if warnings := [*describe_unused(methods), *describe_one_at_a_time(config, methods), *describe_doubts(raw)]:
+    if warnings := [
+        *describe_ignored(),
+        *describe_unused(methods),
+        *describe_one_at_a_time(config, methods),
+        *describe_doubts(raw),
+    ]:
         yield "warning", "; ".join(warnings)
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent = f"{in_units(model.weights().nbytes)} as sent" if sends_model(methods) else "never sent"

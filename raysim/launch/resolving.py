@@ -1,6 +1,8 @@
 """What a run is to be: its config, its directory, and whether there is anything left to do."""
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
@@ -29,6 +31,7 @@ class ResolvedRun:
         callbacks: names or objects of callbacks, in addition to those of the config.
         new: whether the directory has no run yet.
         ended: the result of a run that was finished before; None if there is something to do.
+        made: the directories that were made for it, the innermost first.
     """
 
     config: Config
@@ -36,6 +39,13 @@ class ResolvedRun:
     callbacks: Sequence[str | Callback]
     new: bool
     ended: Result | None
+    made: Sequence[Path] = ()
+
+    def release(self) -> None:
+        """Remove the directories that were made for the run, if it wrote nothing there."""
+        for path in self.made:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def resolve_run(
@@ -45,8 +55,11 @@ def resolve_run(
     callbacks: Sequence[str | Callback],
     resume: bool,
     trust: bool,
+    label: Overrides = (),
 ) -> ResolvedRun:
-    """Return the run that the arguments of `raysim.run` describe.
+    """Return the run that the arguments of `raysim.run` describe. Without `out`, make its directory.
+
+    `label` has overrides that are in the config already, and that the directory is named after.
 
     Raises:
         ConfigError: the config or the directory is wrong, or another run is at work there.
@@ -58,7 +71,10 @@ def resolve_run(
     else:
         resolved = load(config, overrides)
     resolved = _with_callbacks(resolved, callbacks)
-    directory = Path(out) if out is not None else default_directory(resolved, overrides)
+    if out is None:
+        made = make_default_directory(resolved, label or overrides)
+        return ResolvedRun(resolved, made[0], callbacks, True, None, made)
+    directory = Path(out)
     new = not (resume and (directory / "config.yaml").exists())
     if resume:
         return ResolvedRun(resolved, directory, callbacks, new, _resumed_result(directory))
@@ -84,9 +100,24 @@ def _resumed_result(directory: Path) -> Result | None:
     return None
 
 
-def default_directory(config: Config, overrides: Overrides = ()) -> Path:
-    """Return runs/NAME/seed-SEED/DATE-TIME-LABEL (see label_run), with a number appended if that exists."""
+def make_default_directory(config: Config, overrides: Overrides = ()) -> Sequence[Path]:
+    """Make runs/NAME/seed-SEED/DATE-TIME-LABEL (see label_run), with a number appended if that exists.
+
+    Two runs that start in the same second get two directories. Return the directories that were made, the run's first.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
     name = "-".join(filter(None, [datetime.now().strftime("%Y%m%d-%H%M%S"), label_run(config, overrides)]))
     first = Path("runs") / config.name / f"seed-{config.seed}" / name
     others = (first.with_name(f"{first.name}-{number}") for number in count(2))
-    return next(path for path in chain([first], others) if not path.exists())
+    for path in chain([first], others):
+        missing = [above for above in path.parents if not above.exists()]
+        try:
+            path.mkdir(parents=True)
+            return [path, *missing]
+        except (OSError, ValueError):
+            if not os.path.lexists(path):
+                claim_directory(path)  # says why
+                raise
+    raise AssertionError("there is always a next number")

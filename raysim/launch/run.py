@@ -27,7 +27,7 @@ from raysim.launch.resolving import ResolvedRun, resolve_run
 from raysim.launch.starting import Prepared, start_here, start_on_ray
 from raysim.records.result import Result
 from raysim.system import seeding
-from raysim.system.capacity import Capacity, this_machine
+from raysim.system.capacity import Capacity, describe_ignored, this_machine
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import interruptible
 from raysim.system.output import divert_errors
@@ -74,8 +74,11 @@ def run(
     if resolved.ended is not None:
         return resolved.ended
     showing = open_run_display(resolved.config, False) if progress and display is None else nullcontext(display)
-    with showing as shown:
-        return carry_out(resolved, shown or RunDisplay(), local, began)
+    try:
+        with showing as shown:
+            return carry_out(resolved, shown or RunDisplay(), local, began)
+    finally:
+        resolved.release()
 
 
 def carry_out(
@@ -119,6 +122,8 @@ def _prepare(resolved: ResolvedRun, display: RunDisplay, local: bool) -> Prepare
     display.take(StartStep("reading the data"))
     methods = check_methods(config)
     for line in (*describe_unused(methods), *describe_one_at_a_time(config, methods)):
+        show_warning(display, line)
+    for line in describe_ignored():
         show_warning(display, line)
     capacity = this_machine()
     places = _place(config, capacity, local)

@@ -1,5 +1,6 @@
 """A file named `stop` in a run's directory, by which any process or machine ends the run after its round."""
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -57,5 +58,5 @@ class StopFile:
 
 
 def request_stop(directory: Path) -> None:
-    """Ask the run in a directory to end after its round. Raises OSError if the file cannot be written."""
-    (directory / STOP).touch()
+    """Ask the run in a directory to end after its round. Raises OSError if the file cannot be written, or is a link."""
+    os.close(os.open(directory / STOP, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666))

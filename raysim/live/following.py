@@ -31,6 +31,7 @@ class FollowedRun:
     Args:
         directory: the run's.
         label: its name on the page, such as its folder in a sweep.
+        root: the folder that no link may lead out of: the sweep's, or by default the run's.
 
     Attributes:
         feeds: by name, what the page draws: rounds, evaluations, rows, trips, columns, and head, which has one item.
@@ -38,8 +39,9 @@ class FollowedRun:
         more: whether there is more to read now.
     """
 
-    def __init__(self, directory: Path, label: str) -> None:
+    def __init__(self, directory: Path, label: str, root: Path | None = None) -> None:
         self.directory = directory
+        self._root = root or directory
         self.label = label
         self.state: State = "waiting"
         self.more = False
@@ -49,7 +51,7 @@ class FollowedRun:
         self._trips: Trips | None = None
         self._rounds = Rounds()
         self._head = Feed()
-        self._file = GrowingFile(directory / ROUNDS)
+        self._file = GrowingFile(directory / ROUNDS, self._root)
         self._lock = LockWatch(directory)
         self._existed = False
         self._trouble = ""  # what was wrong with the files
@@ -76,7 +78,7 @@ class FollowedRun:
                 self._forget()
                 self._trouble = single_line(getattr(error, "strerror", None) or str(error))
         if there and (described := describe_files([self.directory / "summary.json"])) != self._summary_file:
-            self._summary_file, self._summary = described, read_summary(self.directory)
+            self._summary_file, self._summary = described, read_summary(self.directory, self._root)
         self.state = self._find_state(there)
         if self._summary is not None and self._summary.get("stopped_by") and not self.more and self._evaluations:
             self._evaluations.stopped(self._rounds.last)
@@ -103,7 +105,7 @@ class FollowedRun:
             if not (self.directory / "config.yaml").exists():
                 return
             if (described := describe_files(self._first_files)) != self._begun_with:
-                self._begin(read_facts(self.directory))
+                self._begin(read_facts(self.directory, self._root))
                 self._begun_with = described
         growth = self._file.read()
         if growth.restarted:
@@ -161,7 +163,7 @@ class FollowedRun:
         """Return what the page shows in words and numbers, and how it draws the rest."""
         known: dict[str, Any] = {"label": self.label, "state": self.state, "trouble": self._trouble}
         known |= {
-            "stopping": os.path.exists(self.directory / STOP),
+            "stopping": os.path.lexists(self.directory / STOP),
             "directory": single_line(quote(str(self.directory))),
         }
         known |= {"read": round(self._file.offset / max(1, self._file.size), 2) if self.more else 1}

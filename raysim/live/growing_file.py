@@ -1,11 +1,12 @@
 """The lines of a file that another process writes. It grows, and may be cut back or replaced."""
 
 import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+
+from raysim.live.contained import open_below
 
 PIECE = 4 * 2**20  # bytes read at a time, so that a page sees how far the reading of a large file is
 LONGEST_LINE = 64 * 2**20  # bytes
@@ -42,13 +43,18 @@ class Growth:
 class GrowingFile:
     """A file of lines, read from where the last reading ended.
 
+    Args:
+        path: the file.
+        root: the folder that no link may lead out of.
+
     Attributes:
         size: the bytes of the file at the last reading.
         offset: the bytes that were read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, root: Path) -> None:
         self.path = path
+        self._root = root
         self.forget()
 
     def forget(self) -> None:
@@ -66,13 +72,11 @@ class GrowingFile:
             ValueError: it has a line without an end.
         """
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would block
+            file = open_below(self._root, self.path)
         except FileNotFoundError:
             return Growth([], False, False)
         with os.fdopen(file, "rb", buffering=0) as opened:
             status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError("this is no regular file")
             restarted = self._differs(opened, status)
             if restarted:
                 self.forget()

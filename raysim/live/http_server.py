@@ -56,8 +56,12 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The address of the page."""
-        return f"http://{LOOPBACK}:{self.server_port}/"
+        """The address of the page, with the secret that lets its reader end a run."""
+        return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
+
+    def accepts(self, token: str) -> bool:
+        """Return whether this is the token."""
+        return secrets.compare_digest(token.encode(), self.token.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a page was closed in the middle of an answer."""
@@ -106,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = urlsplit(self.path)
         if asked.path == "/":
-            self._send_page()
+            self._send_page(parse_qs(asked.query).get("token", [""])[0])
         elif asked.path == "/events":
             self._send_events(self._run(asked.query))
         else:
@@ -120,8 +124,8 @@ class _Handler(BaseHTTPRequestHandler):
         run = self._run(asked.query)
         if asked.path != "/stop" or run is None:
             self._answer(HTTPStatus.NOT_FOUND, "there is no such page")
-        elif not secrets.compare_digest(self.headers.get(TOKEN, "").encode(), self.server.token.encode()):
-            self._answer(HTTPStatus.FORBIDDEN, "only the page itself may stop a run: load it again")
+        elif not self.server.accepts(self.headers.get(TOKEN, "")):
+            self._answer(HTTPStatus.FORBIDDEN, "only the address that the command printed may end a run: open that one")
         elif (refused := self.server.watched.request_stop(run)) is not None:
             self._answer(HTTPStatus.CONFLICT, refused)
         else:
@@ -135,16 +139,18 @@ class _Handler(BaseHTTPRequestHandler):
         names = {f"{name}:{self.server.server_port}" for name in (LOOPBACK, "localhost")}
         if self.headers.get("Host", "").lower() in names:
             return True
-        self._answer(HTTPStatus.FORBIDDEN, f"this page is only at {self.server.address}")
+        self._answer(HTTPStatus.FORBIDDEN, f"this page is only at http://{LOOPBACK}:{self.server.server_port}/")
         return False
 
     def _run(self, query: str) -> int | None:
         text = parse_qs(query).get("run", [""])[0]
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None
 
-    def _send_page(self) -> None:
+    def _send_page(self, token: str) -> None:
+        """Send the page, for readers with the token with the button that ends a run."""
+        key = token if self.server.accepts(token) else ""
         nonce = secrets.token_hex(16)
-        page = self.server.page.replace("NONCE", nonce).replace("TOKEN", self.server.token)
+        page = self.server.page.replace("NONCE", nonce).replace("TOKEN", key)
         policy = f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'"
         policy += "; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         self._begin(HTTPStatus.OK, "text/html; charset=utf-8", {"Content-Security-Policy": policy})

@@ -14,9 +14,9 @@ from raysim.config.lookup import only_named_by, resolve
 from raysim.config.scenarios import MOST_TASKS
 from raysim.config.timing import MOST_CLIENTS
 from raysim.config.yaml_text import read_yaml
+from raysim.live.contained import read_below
 from raysim.live.round_line import as_number
 from raysim.system.errors import ConfigError
-from raysim.system.files import read_whole
 
 # as raysim.records and raysim.sweeps call them, which import PyTorch
 ROUNDS, CLIENTS, SWEEP_FILE = "rounds.jsonl", "clients.json", "sweep.yaml"
@@ -52,20 +52,24 @@ class RunFacts:
     at_tasks: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
-def read_facts(directory: Path) -> RunFacts:
-    """Return what the files of a run's start say. Raises ConfigError if config.yaml is missing or not raysim's."""
+def read_facts(directory: Path, root: Path) -> RunFacts:
+    """Return what the files of a run's start say. Links that lead out of `root` are not followed.
+
+    Raises:
+        ConfigError: config.yaml is missing or not raysim's.
+    """
     path = directory / "config.yaml"
-    values = read_yaml(path).values
+    values = _read_yaml(path, root)
     try:
-        return _find_facts(values, _read_clients(directory))
+        return _find_facts(values, _read_clients(directory, root))
     except JUNK:
         raise ConfigError(f"{path}: found no config of a run") from None
 
 
-def read_summary(directory: Path) -> Mapping[str, Any] | None:
+def read_summary(directory: Path, root: Path) -> Mapping[str, Any] | None:
     """Return summary.json's values; None if there is none, as the run is under way or was killed."""
     try:
-        values = json.loads(read_whole(directory / "summary.json"), parse_constant=lambda name: None)
+        values = json.loads(read_below(root, directory / "summary.json"), parse_constant=lambda name: None)
         return dict(values) if isinstance(dict(values)["status"], str) else None
     except (OSError, *JUNK):
         return None
@@ -74,10 +78,17 @@ def read_summary(directory: Path) -> Mapping[str, Any] | None:
 def read_sweep(directory: Path) -> list[str]:
     """Return the folders of a sweep's runs. Raises ConfigError if sweep.yaml is missing or not raysim's."""
     path = directory / SWEEP_FILE
-    runs = read_yaml(path).values.get("runs")
+    runs = _read_yaml(path, directory).get("runs")
     if not isinstance(runs, dict) or not all(isinstance(folder, str) for folder in runs):
         raise ConfigError(f"{path}: runs: found no runs, allowed: a file that a sweep wrote")
     return [*runs]
+
+
+def _read_yaml(path: Path, root: Path) -> Mapping[str, Any]:
+    try:
+        return read_yaml(path, read_below(root, path)).values
+    except OSError as error:
+        raise ConfigError(f"{path}: the file cannot be read: {error.strerror or error}") from None
 
 
 def shorten_summary(summary: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -155,9 +166,9 @@ def _block(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], values.get(key) or {})
 
 
-def _read_clients(directory: Path) -> Mapping[str, Any]:
+def _read_clients(directory: Path, root: Path) -> Mapping[str, Any]:
     """Return clients.json; empty if there is none, as for custom streams."""
     try:
-        return dict(json.loads(read_whole(directory / CLIENTS)))
+        return dict(json.loads(read_below(root, directory / CLIENTS)))
     except (OSError, *JUNK):
         return {}

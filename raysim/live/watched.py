@@ -118,7 +118,7 @@ class Watched:
         for folder in folders:
             below = self.path / folder
             if folder not in known and below.resolve().is_relative_to(self.path.resolve()):
-                self.runs.append(FollowedRun(below, folder))
+                self.runs.append(FollowedRun(below, folder, self.path))
 
     def _show_cards(self) -> None:
         """Show the runs in short, of very many those that run first."""

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from raysim.config import Config
-from raysim.data.dataset import require_memory
 from raysim.models.adapters import add_adapters
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
@@ -15,6 +14,7 @@ from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights, read_weights
 from raysim.system import seeding
+from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
 

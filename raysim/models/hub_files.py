@@ -6,6 +6,7 @@ from typing import Any
 
 from raysim.config.error_text import shorten
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 from raysim.system.importing import import_extra
 
 HUB = "hf://"
@@ -25,7 +26,7 @@ def find_weights(weights: str) -> Path:
         todo = "download it and give its path"
         raise ConfigError(f"model.weights: found the address {weights}; {todo}, or use hf://OWNER/NAME[/FILE]")
     if not weights.startswith(HUB):
-        return Path(weights).expanduser()
+        return expand("model.weights", weights)
     if (parts := NAME.fullmatch(weights)) is None:
         raise ConfigError(f"model.weights: found {weights!r}, allowed: hf://OWNER/NAME[/FILE][@REVISION]")
     hub, errors = (import_extra(f"huggingface_hub{module}", "hugging_face") for module in ("", ".errors"))

@@ -18,7 +18,7 @@ from raysim.config.comparison import CHANGE_NO_STATE, result_settings
 from raysim.engine.events import Checkpoint
 from raysim.records.totals import Totals
 from raysim.system.errors import RunError, describe_error
-from raysim.system.files import convert_write_errors, write_whole
+from raysim.system.files import convert_write_errors, flush_to_disk, write_whole
 
 FORMAT = 4
 MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
@@ -76,6 +76,9 @@ class Checkpoints:
         directory: the run's directory.
         config: the run's config; a checkpoint of another config is refused.
         made_with: the version of raysim.
+
+    Raises:
+        RunError: the folder, or a part of it, is a link: the run would read or write elsewhere.
     """
 
     def __init__(self, directory: Path, config: Config, made_with: str | None) -> None:
@@ -83,6 +86,10 @@ class Checkpoints:
         self._keep = config.checkpoint.keep
         self._clients = config.clients.count
         self._run = {"config": _config_digest(config), "raysim": made_with}
+        parts = [self.directory, *self.directory.glob("*"), *self.directory.glob("*/*")]
+        if (link := next((path for path in parts if path.is_symlink()), None)) is not None:
+            allowed = "allowed: the run's own folder; move what it points to into its place, or delete it"
+            raise RunError(f"{link}: this is a link to {os.readlink(link)}, {allowed}")
 
     @property
     def newest(self) -> int | None:
@@ -214,8 +221,7 @@ def _write_records(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
                 digest.update(record)
                 places.append((client, start, len(record)))
                 start += len(record)
-        file.flush()
-        os.fsync(file.fileno())
+        flush_to_disk(file)
     write_whole(place / SERVER, checkpoint.server)
     files = {CLIENTS: digest.hexdigest(), SERVER: hashlib.sha256(checkpoint.server).hexdigest()}
     return {"clients": places, "files": files}

@@ -28,7 +28,7 @@ from raysim.records.notes import RECORDED, Note, delete_figures
 from raysim.records.tensorboard import BOARD, Board, diagnose
 from raysim.records.totals import Totals
 from raysim.system.errors import ConfigError, RunError
-from raysim.system.files import convert_write_errors, is_partial, partial_path, write_whole
+from raysim.system.files import convert_write_errors, flush_to_disk, is_partial, partial_path, write_whole
 from raysim.system.interrupts import postpone_interrupts
 
 # what reading other JSON than ours raises
@@ -103,7 +103,7 @@ class RunFiles:
         sizes = {}
         for path in growing_files(self._directory):
             with self._writing(path.name), path.open("ab") as file:
-                os.fsync(file.fileno())
+                flush_to_disk(file)
                 sizes[path.name] = os.fstat(file.fileno()).st_size
         return sizes
 
@@ -261,9 +261,17 @@ def claim_directory(directory: Path) -> None:
     except (OSError, ValueError) as error:
         # Python's versions have several words for a null byte
         why = "found a null byte" if "\0" in str(directory) else getattr(error, "strerror", None) or error
+        if isinstance(error, UnicodeEncodeError):
+            why = f"this locale's encoding ({error.encoding}) lacks a character of it; set PYTHONUTF8=1 or LANG=C.UTF-8"
+        if (link := next((path for path in (directory, *directory.parents) if _dangles(path)), None)) is not None:
+            why = f"{link} is a link to {os.readlink(link)}, which does not exist; make that folder, or delete the link"
         raise ConfigError(
             f"--out {shorten(str(directory))}: {why}, allowed: a directory that can be made and written to"
         ) from error
+
+
+def _dangles(path: Path) -> bool:
+    return os.path.islink(path) and not os.path.exists(path)
 
 
 def _try_to_make(directory: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from raysim.system.errors import ConfigError
+
 MIB = 2**20
 GIB = 2**30
 MOST_OF_MEMORY = 0.8  # the fraction of the memory that a run may use
@@ -60,6 +62,25 @@ def this_machine() -> Capacity:
     return Capacity(max(1, int(allowed)), torch.cuda.device_count(), memory)
 
 
+def require_memory(nbytes: int, key: str, found: object) -> None:
+    """Refuse arrays that take more than half of this machine's memory.
+
+    Args:
+        nbytes: the size of the arrays.
+        key: the config key that asks for them.
+        found: the value of that key.
+
+    Raises:
+        ConfigError: the arrays are too large.
+    """
+    most = MOST_FOR_DATA * (this_machine().memory or math.inf)
+    if nbytes > most:
+        raise ConfigError(
+            f"{key}: found {found}, which takes {nbytes / GIB:,.1f} GiB, allowed: what fits into {most / GIB:.1f} "
+            "GiB, half of this machine's memory"
+        )
+
+
 def fit(share: float, total: float) -> int:
     """Return the number of shares that fit. A share below 1 is on a single GPU, of which a part may be left."""
     if share >= 1:
@@ -80,6 +101,19 @@ def job_memory() -> int | None:
     slurms = [MIB * _variable(amount) * (_variable(each) if each else 1) for amount, each in SLURM.items()]
     least = min([*filter(None, slurms), *map(_memory_limit, _own_groups("memory"))], default=math.inf)
     return int(least) if least < psutil.virtual_memory().total else None
+
+
+def describe_ignored() -> list[str]:
+    """Return a line for each limit of Slurm's on memory that is set but cannot be used."""
+    lines = []
+    for amount, each in SLURM.items():
+        if not os.environ.get(amount):
+            continue
+        wrong = [name for name in (amount, each) if name and not os.environ.get(name, "").isdecimal()]
+        if wrong:
+            found = ", ".join(f"{name} is {os.environ.get(name)!r}" for name in wrong)
+            lines.append(f"the memory limit of {amount}={os.environ[amount]} is not used: {found}, not a whole number")
+    return lines
 
 
 def count_killed() -> int:

@@ -1,4 +1,4 @@
-"""torch devices: their settings, copies to them, and their kinds, on which a run's bits depend."""
+"""torch devices: copies to them, and their kinds, on which a run's bits depend."""
 
 import os
 import platform
@@ -47,17 +47,6 @@ def compute_on(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def set_torch(device: torch.device, deterministic: bool) -> None:
-    """Configure torch: one thread per client computation, and deterministic algorithms on a GPU if requested."""
-    torch.set_num_threads(1)
-    if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; for deterministic products
-        torch.use_deterministic_algorithms(deterministic)
-        torch.backends.cuda.matmul.allow_tf32 = not deterministic
-        torch.backends.cudnn.allow_tf32 = not deterministic
-        torch.backends.cudnn.benchmark = not deterministic
 
 
 def describe_machine(device: torch.device) -> str:

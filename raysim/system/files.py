@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from shlex import quote
+from typing import IO, Any
 
 from raysim.system.errors import ConfigError, NotWritten
 
@@ -67,13 +68,22 @@ def write_whole(path: Path, content: str | bytes) -> None:
     try:
         with part.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+            flush_to_disk(file)
         part.replace(path)
     except OSError:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+def flush_to_disk(file: IO[Any]) -> None:
+    """Have what was written to a file reach the disk. A file system that cannot be asked to has done what it can."""
+    file.flush()
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
 
 
 @contextmanager

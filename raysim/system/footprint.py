@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from raysim.system.processes import find_children
 
 INTERVAL = 1.0  # seconds between two samples
 TOLERANCE = 0.02
@@ -29,12 +32,12 @@ class Peak:
 
 def own_peak() -> Peak:
     """Return this process's peak: the current PSS plus the difference between peak and current resident memory."""
-    process = psutil.Process()
-    resident = process.memory_info().rss
-    now = resident
-    with suppress(psutil.Error):  # the system does not provide it
+    now = resident = 0
+    with suppress(psutil.Error, OSError):  # the system does not provide it
+        process = psutil.Process()
+        now = resident = process.memory_info().rss
         now = _pss(process)
-    return Peak(socket.gethostname(), process.pid, now + max(0, _highest() - resident))
+    return Peak(socket.gethostname(), os.getpid(), now + max(0, _highest() - resident))
 
 
 class Footprint:
@@ -58,13 +61,15 @@ class Footprint:
         self._thread = threading.Thread(target=self._sample_until_over, name="raysim-footprint", daemon=True)
 
     def __enter__(self) -> Footprint:
-        self._thread.start()
+        with suppress(RuntimeError):  # there is no room for a thread; the samples at the start and end remain
+            self._thread.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.sample()
         self._over.set()
-        self._thread.join()
+        if self.is_sampling:
+            self._thread.join()
 
     @property
     def is_sampling(self) -> bool:
@@ -93,10 +98,9 @@ class Footprint:
         self._elsewhere = max(self._elsewhere, sum(others))
 
     def sample(self) -> None:
-        """Take one sample now."""
-        with self._one_at_a_time:
-            me = psutil.Process()
-            processes = [me, *me.children(recursive=True)]
+        """Take one sample now. A failed one is none: a measurement for the summary ends no run."""
+        with self._one_at_a_time, suppress(psutil.Error, OSError):
+            processes = [psutil.Process(), *find_children(recursive=True)]
             present = {process.pid for process in processes}
             if present != self._present:
                 self._present, self._counted = present, {}
@@ -111,7 +115,7 @@ class Footprint:
             wait = max(INTERVAL, (time.perf_counter() - before) / SHARE)
 
     def _memory(self, process: psutil.Process) -> int:
-        with suppress(psutil.Error):  # the process ended meanwhile
+        with suppress(psutil.Error, OSError):  # the process ended meanwhile, or the system does not show it
             resident = process.memory_info().rss
             counted_at, pss = self._counted.get(process.pid, (0, 0))
             if abs(resident - counted_at) <= TOLERANCE * counted_at:

@@ -74,10 +74,13 @@ def unfailing_output(also_results: bool) -> Iterator[None]:
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
     before = sys.stdout, sys.stderr
-    if also_results and sys.stdout is not None:
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", errors="backslashreplace", closefd=False)
+    if sys.stderr is None:  # Ray does not start without one
+        sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+    if also_results:
         sys.stdout = cast(TextIO, Output(sys.stdout))
-    if sys.stderr is not None:
-        sys.stderr = cast(TextIO, Output(sys.stderr))
+    sys.stderr = cast(TextIO, Output(sys.stderr))
     try:
         yield
     finally:
@@ -112,7 +115,8 @@ def divert_errors(log: Path) -> Iterator[None]:
 @contextmanager
 def buffer_stderr() -> Iterator[None]:
     """Buffer the standard error, also of C++ code. Drop it if an error is raised: the error explains the failure."""
-    sys.stderr.flush()
+    if sys.stderr is not None:  # the process began without one
+        sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as kept:
         os.dup2(kept.fileno(), 2)

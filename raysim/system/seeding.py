@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.switches import read_switches, switches_restored
 
 
 def hashed(*name: int | str, bits: int = 128) -> int:
@@ -113,7 +114,9 @@ def guard_globals(
     error: type[ConfigError | RunError] = RunError,
     instead: str = "the generator that it is given",
 ) -> Iterator[None]:
-    """Refuse code that draws from or seeds a process-wide generator, as its state depends on other code.
+    """Refuse code that draws from or seeds a process-wide generator, or changes a switch of torch's.
+
+    Their state would depend on other code, and on which code shares a process.
 
     Args:
         who: the name of the code, for the message.
@@ -122,8 +125,12 @@ def guard_globals(
         instead: this alternative.
     """
     sources = _default_generators()
-    before = _global_states(sources)
+    before, switches = _global_states(sources), read_switches()
     yield
+    changed = [name for name, value in read_switches().items() if value != switches[name]]
+    if changed:
+        way = "allowed: to restore it, or what torch offers for single tensors and blocks, such as dtype="
+        raise error(f"{who} changed {' and '.join(changed)}, which applies to the whole process; {way}")
     moved = [name for name, state in _global_states(sources).items() if state != before[name]]
     if moved:
         allowed = f"allowed: {instead}"
@@ -155,20 +162,9 @@ def generators_restored() -> Iterator[None]:
 
 @contextmanager
 def torch_untouched() -> Iterator[None]:
-    """Restore torch's global state (threads, generators, determinism flags) at the end of this context."""
-    threads = torch.get_num_threads()
-    deterministic = _deterministic()
-    precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark)
-    try:
-        with torch_restored():
-            yield
-    finally:
-        torch.set_num_threads(threads)
-        if _deterministic() != deterministic:  # only if needed: the call imports torch's compiler (seconds, 80 MB)
-            torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = (
-            precision
-        )
+    """Set torch's switches for a run, and restore them and torch's generators at the end of this context."""
+    with torch_restored(), switches_restored():
+        yield
 
 
 def _default_generators() -> list[torch.Generator]:
@@ -183,7 +179,3 @@ def _global_states(sources: Sequence[torch.Generator]) -> Mapping[str, object]:
         "NumPy's global generator": pickle.dumps(np.random.get_state(legacy=False)),
         "the global generator of Python's random": random.getstate(),
     }
-
-
-def _deterministic() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

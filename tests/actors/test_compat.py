@@ -1,5 +1,6 @@
 """What raysim uses of Ray's internals: when it goes without, and that a cluster which others could reach is refused."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_configs import TINY
 
 from raysim.actors import compat, workers
 from raysim.actors.cluster import cluster_of
@@ -123,3 +125,17 @@ def test_only_the_monitors_of_the_cluster_in_the_folder_are_killed(tmp_path: Pat
         for child in children:
             child.kill()
             child.wait()
+
+
+@pytest.mark.ray
+def test_a_run_below_uv_run_starts_in_each_folder(tmp_path: Path) -> None:
+    """Ray would ask for pyproject.toml in the current folder, and upload what is there."""
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'mine'\nversion = '0'\n")
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    (folder / "run").write_text("import subprocess, sys\nsys.exit(subprocess.call(sys.argv[1:]))\n")
+    (folder / "tiny.yaml").write_text(json.dumps(TINY))
+    # Ray looks for an ancestor with the command line `uv run`
+    below = f"exec -a uv {sys.executable} run {sys.executable} -m raysim run tiny.yaml --out out"
+    done = subprocess.run(["bash", "-c", below], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, "working_dir" in done.stderr) == (0, False), done.stderr

@@ -1,5 +1,6 @@
 """A session's folder is closed to other users; what killed runs left is cleared, and nothing else."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -188,6 +189,38 @@ def test_what_nobody_uses_is_cleared(temporary: Path) -> None:
         assert [len(list(path.glob("*/log"))) for path in kept] == [1] * len(kept)
     os.close(lock)
     assert not Path(rays).parent.exists()
+
+
+def test_an_empty_folder_is_cleared_once_it_is_old(temporary: Path) -> None:
+    """A new one may be that of a process that has not locked it yet."""
+    old, new = temporary / "raysim-oldempty", temporary / "raysim-newempty"
+    for folder, age in ((old, 2 * session.OLD), (new, 0.0)):
+        folder.mkdir(mode=0o700)
+        os.utime(folder, (time.time() - age,) * 2)
+    with rays_folder():
+        assert not old.exists()
+        assert new.exists()
+
+
+def test_a_file_system_without_locks_is_passed_over(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Lustre without -o flock. If no place has locks, one line says so, and nothing is left."""
+
+    def refuse(file: int, how: int) -> None:
+        if not everywhere and not os.readlink(f"/proc/self/fd/{file}").startswith(str(temporary)):
+            return
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    everywhere = False
+    monkeypatch.setattr(session.fcntl, "flock", refuse)
+    found = Path(session.private_folder())
+    assert found.parent == Path("/tmp")
+    found.rmdir()
+    everywhere = True
+    with pytest.raises(ConfigError, match=r"^TMPDIR: found .*, allowed: .* on a file system with locks"):
+        session.private_folder()
+    assert not list(temporary.iterdir())
 
 
 def test_a_folder_in_use_survives_the_next_run(temporary: Path) -> None:

@@ -115,6 +115,8 @@ class Process:
 def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
     """A function: start Ray, whose attempts end so. The number of attempts, and the messages."""
 
+    monkeypatch.setattr(starting.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+
     def start(*outcomes: Exception | list[str]) -> tuple[int, str]:
         left = list(outcomes)
 
@@ -144,6 +146,25 @@ def test_a_start_that_fails_is_tried_again(started: Started) -> None:
     assert tries == 2
     assert said.startswith(f"Ray could not start ({ENDED}); see whether memory, ")
     assert said.endswith("then start the run again")
+
+
+def test_a_busy_machine_has_more_tries_and_its_load_is_named(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray gives its processes 30 s, and two tries are not enough at a load of eleven times the CPUs."""
+    monkeypatch.setattr(starting.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(starting.os, "getloadavg", lambda: (22.4, 9.0, 9.0))
+    assert started(*[ENDED] * 4, ["gcs_server", "raylet"]) == (5, "")
+    tries, said = started(*[ENDED] * 6)
+    assert tries == 5
+    assert "see whether CPUs (the load average is 22 on 2 CPUs), or memory, /dev/shm" in said
+
+
+def test_a_runtime_environment_that_ray_took_from_elsewhere_is_named(started: Started) -> None:
+    error = RuntimeError("Your pyproject.toml is not in the working_dir, so the workers will not have access")
+    _, said = started(error, error)
+    assert said.endswith(
+        "raysim needs no runtime environment: unset RAY_RUNTIME_ENV_HOOK and RAY_ENABLE_UV_RUN_RUNTIME_ENV, then start "
+        "the run again"
+    )
 
 
 def test_a_process_that_is_stopped_while_ray_starts_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 from small_configs import SMALL
 
 import raysim
-from raysim.system.output import divert_errors
+from raysim.system.output import buffer_stderr, divert_errors, unfailing_output
 
 CONFIG = SMALL | {"evaluation": {"every_rounds": 1}}
 OUTPUTS = {
@@ -39,6 +40,52 @@ def test_a_display_that_cannot_be_written_to_ends_no_run(output: str, tmp_path: 
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "done"
     rounds = (tmp_path / "out" / "rounds.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in rounds] == [1, 2, 3, 4]
+
+
+CLOSED = [" ".join(pick) for pick in product(("", "<&-"), ("", ">&-"), ("", "2>&-"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("closed", "how"),
+    [
+        *[(closed, "--local") for closed in CLOSED[1:2]],
+        *[pytest.param(closed, "--local", marks=pytest.mark.soak) for closed in (CLOSED[0], *CLOSED[2:])],
+        *[pytest.param(closed, "", marks=[pytest.mark.soak, pytest.mark.ray]) for closed in CLOSED],
+    ],
+)
+def test_closed_descriptors_end_no_run(closed: str, how: str, tmp_path: Path) -> None:
+    """All eight combinations. Without standard error, Ray did not start."""
+    (tmp_path / "tiny.yaml").write_text(json.dumps(SMALL))
+    command = f"{sys.executable} -m raysim run tiny.yaml {how} --out out {closed}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, timeout=300, check=False)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "done"
+
+
+@pytest.mark.slow
+def test_a_deleted_folder_is_named_before_torch_is_imported(tmp_path: Path) -> None:
+    """torch ends the process with exit status 2, which stands for a wrong config, and a line about a library."""
+    command = f"cd gone && rmdir ../gone && {sys.executable} -P -m raysim run quickstart --local"
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "the run failed: the current folder was deleted; cd to another one, then give the command again\n"
+    )
+
+
+@pytest.mark.parametrize("missing", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])
+def test_a_process_without_streams_gets_them(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has None for a descriptor that was closed. Ray does not start without sys.stderr."""
+    for name in missing:
+        monkeypatch.setattr(sys, name, None)
+    with unfailing_output(also_results=False), buffer_stderr():
+        assert sys.stdout is not None
+        assert sys.stderr is not None
+    assert all(getattr(sys, name) is None for name in missing)
+    with buffer_stderr():  # as in a program that imports raysim
+        pass
 
 
 @pytest.mark.slow

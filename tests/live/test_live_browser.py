@@ -122,7 +122,7 @@ def test_a_run_that_is_written_while_it_is_shown(browser: Browser, two_tasks: Pa
     assert "The command that served this page has ended" in browser.find(TEXT.format("word"))
     assert browser.errors == []
     assert {address.partition("?")[0] for address in browser.requests} == {
-        server.address + path for path in ("", "events", "stop")
+        server.address.partition("?")[0] + path for path in ("", "events", "stop")
     }
 
 

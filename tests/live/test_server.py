@@ -55,7 +55,7 @@ def server(two_tasks: Path) -> Iterator[LiveServer]:
 
 def test_it_listens_on_loopback_only(server: LiveServer) -> None:
     assert server.socket.getsockname()[0] == "127.0.0.1"
-    assert server.address == f"http://127.0.0.1:{server.server_port}/"
+    assert server.address == f"http://127.0.0.1:{server.server_port}/?token={server.token}"
 
 
 def test_a_request_with_another_host_is_refused(server: LiveServer) -> None:
@@ -91,7 +91,7 @@ def test_the_page_is_small_and_loads_nothing(server: LiveServer) -> None:
         f"default-src 'none'; script-src 'nonce-{nonce[0]}'; style-src 'nonce-{nonce[0]}'; connect-src 'self'" in policy
     )
     assert "frame-ancestors 'none'" in policy
-    assert page.count(server.token) == 1
+    assert server.token not in page
     with asked(server, "/") as answer:
         assert nonce[0] not in answer.read().decode()
 
@@ -163,6 +163,64 @@ def test_the_button_needs_the_token_and_a_run_at_work(two_tasks: Path, copied: C
         with asked(server, "/stop?run=0", "POST", {TOKEN: server.token}) as answer:
             assert (answer.status, answer.read()) == (409, b"the run is not running: done\n")
         assert not (directory / "stop").exists()
+
+
+def test_only_the_printed_address_gives_the_token(server: LiveServer) -> None:
+    """Other accounts of this machine can open the page, and must not be able to end a run."""
+    for query in ("", "?token=", f"?token={'0' * 32}", "?token=%C3%A9", f"?other={server.token}"):
+        with asked(server, f"/{query}") as answer:
+            page = answer.read().decode()
+        assert answer.status == 200
+        assert server.token not in page
+        assert 'KEY = "";' in page
+    with asked(server, server.address.partition(str(server.server_port))[2]) as answer:
+        assert f'KEY = "{server.token}";' in answer.read().decode()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "clients.json", "rounds.jsonl", "summary.json"])
+def test_no_link_leads_out_of_a_run(name: str, two_tasks: Path, copied: Copy, tmp_path: Path) -> None:
+    """Whoever can write into the run's directory could else show files that only the page's user may read."""
+    directory = copied(two_tasks, 6)
+    (directory / "summary.json").write_text('{"status": "failed", "problem": "SECRET"}')
+    secret = tmp_path / "secret"
+    (directory / name).rename(secret)
+    if name != "summary.json":
+        (directory / "summary.json").unlink()
+    (directory / name).symlink_to(secret)
+    message, _ = Watched(directory, expected=True).message(0, {})
+    head = message["head"]["items"][0][1]
+    assert "SECRET" not in json.dumps(message)
+    if name in ("config.yaml", "rounds.jsonl"):
+        assert (head["state"], head["round"]) == ("unreadable", 0)
+        assert "this is a link" in head["trouble"]
+    else:
+        assert head["round"] == 6  # as if there were no such file
+
+
+def test_no_link_leads_out_of_a_sweep(tmp_path: Path, two_tasks: Path, copied: Copy) -> None:
+    """A run's folder may become a link after the page has found it, and sweep.yaml may be one."""
+    elsewhere = copied(two_tasks, 6)
+    sweep_folder = tmp_path / "sweep"
+    (sweep_folder / "one").mkdir(parents=True)
+    (sweep_folder / "sweep.yaml").write_text("name: x\nruns: {one: {}}\n")
+    watched = Watched(sweep_folder)
+    watched.message(None, {})
+    (sweep_folder / "one").rmdir()
+    (sweep_folder / "one").symlink_to(elsewhere)
+    message, _ = watched.message(0, {}, at_once=True)
+    assert message["head"]["items"][0][1]["state"] == "unreadable"
+    (sweep_folder / "sweep.yaml").rename(tmp_path / "other.yaml")
+    (sweep_folder / "sweep.yaml").symlink_to(tmp_path / "other.yaml")
+    with pytest.raises(ConfigError, match="this is a link, and the page follows none"):
+        Watched(sweep_folder)
+
+
+def test_the_button_writes_nowhere_else(two_tasks: Path, copied: Copy, tmp_path: Path) -> None:
+    directory = copied(two_tasks, 6)
+    (directory / "stop").symlink_to(tmp_path / "elsewhere")
+    with lock_directory(directory, "run"), serve(Watched(directory), 0) as server:
+        assert status_of(server, "/stop?run=0", "POST", X_Raysim_Token=server.token) == 409
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_too_many_streams_are_refused(two_tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +317,9 @@ def test_ctrl_c_ends_the_command(
 
     monkeypatch.setattr("raysim.cli.threading", SimpleNamespace(Event=Pressed))
     assert main(["live", str(two_tasks)]) == 0
-    assert re.fullmatch(rf"{two_tasks} is at http://127.0.0.1:\d+/; Ctrl-C .*\n", capsys.readouterr().out)
+    assert re.fullmatch(
+        rf"{two_tasks} is at http://127.0.0.1:\d+/\?token=\w{{32}}; Ctrl-C .*\n", capsys.readouterr().out
+    )
 
 
 def test_a_run_with_its_page(
@@ -279,5 +339,5 @@ def test_a_run_with_its_page(
     command = ["run", str(tmp_path / "two.yaml"), "--local", "--quiet", "--live", "--out", str(tmp_path / "out")]
     assert main(command) == 0
     said = capsys.readouterr()
-    assert re.fullmatch(r"live: http://127.0.0.1:\d+/\n", said.err)
+    assert re.fullmatch(r"live: http://127.0.0.1:\d+/\?token=\w{32}\n", said.err)
     assert states == ["done"]

@@ -65,3 +65,16 @@ def test_a_run_that_ends_while_another_command_reads_its_data_stays(tiny, tmp_pa
     with pytest.raises(ConfigError, match="this directory is not empty, allowed: a new or empty one"):
         raysim.run(tiny(seed=2), out=out, local=True)
     assert (raysim.load(out).status, raysim.load(out).seed) == ("done", 1)
+
+
+@pytest.mark.parametrize("link", ["checkpoints", "checkpoints/000002", "checkpoints/000002/server.bin"])
+def test_a_checkpoint_that_is_a_link_is_refused(tiny, tmp_path, link):
+    """The run would read and write elsewhere. A checkpoint every 2 rounds, left after round 3."""
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    config = tiny(checkpoint={"every_rounds": 2}, logging={"tensorboard": False})
+    with pytest.raises(KeyboardInterrupt):
+        raysim.run(config, out=out, local=True, display=Leave(3))
+    (out / link).rename(elsewhere)
+    (out / link).symlink_to(elsewhere)
+    with pytest.raises(RunError, match=rf"^{out / link}: this is a link to {elsewhere}, allowed: the run's own folder"):
+        raysim.run(None, out=out, local=True, resume=True)

@@ -1,5 +1,6 @@
 """What a run leaves behind, from raysim.run(..., local=True): design.md section 2."""
 
+import errno
 import hashlib
 import json
 import math
@@ -22,11 +23,12 @@ from raysim.config import load
 from raysim.config.comparison import label_run
 from raysim.engine.events import RoundDone
 from raysim.federation.federation import build_federation
+from raysim.launch.resolving import make_default_directory
 from raysim.models.building import build_model
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.run_directory import claim_directory, sha256
 from raysim.records.totals import Totals
-from raysim.system.errors import ConfigError, Diverged
+from raysim.system.errors import ConfigError, Diverged, RunError
 
 SUMMARY = [
     "name",
@@ -392,6 +394,56 @@ def test_runs_of_the_same_second_have_directories_of_their_own(tiny, tmp_path, m
     results = [raysim.run(tiny(logging={"tensorboard": False}), local=True) for _ in range(3)]
     names = ["20260102-120000", "20260102-120000-2", "20260102-120000-3"]
     assert [result.directory.name for result in results] == names
+
+
+def test_a_directory_is_made_when_it_is_chosen(tiny, tmp_path, monkeypatch):
+    """So runs that start at the same time do not choose the same one. One that nothing was written to is removed."""
+    monkeypatch.chdir(tmp_path)
+    chosen = [make_default_directory(tiny()) for _ in range(3)]
+    assert len({made[0] for made in chosen}) == 3
+    assert all(made[0].is_dir() for made in chosen)
+    assert [len(made) for made in chosen] == [4, 1, 1]  # runs, tiny and seed-0 are the first one's
+    for made in reversed(chosen):
+        made[0].rmdir()
+    for path in chosen[0][1:]:
+        path.rmdir()
+    with pytest.raises(ConfigError, match="there is no folder"):
+        raysim.run(tiny(), {"dataset": {"name": "image_folder", "path": "nowhere", "size": 8}}, local=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_that_leads_nowhere_is_named(tiny, tmp_path, monkeypatch):
+    """As a link to scratch that was purged."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(tmp_path / "purged")
+    with pytest.raises(ConfigError, match=rf"runs is a link to {tmp_path}/purged, which does not exist; make that"):
+        raysim.run(tiny(), local=True)
+
+
+def test_a_name_that_the_locale_lacks_is_explained(tiny, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        "é".encode("ascii")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(ConfigError, match=r"locale's encoding \(ascii\) lacks .*; set PYTHONUTF8=1 or LANG"):
+        raysim.run(tiny(name="expérience"), local=True)
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_cannot_sync_has_done_what_it_can(number, tiny, tmp_path, monkeypatch):
+    """As some of FUSE. Another error, such as EIO, is one."""
+
+    def refuse(file):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    config = tiny(logging={"tensorboard": False}, checkpoint={"every_rounds": 1})
+    if number == errno.EIO:
+        with pytest.raises(RunError, match="could not be written"):
+            raysim.run(config, out=tmp_path / "run", local=True)
+    else:
+        assert raysim.run(config, out=tmp_path / "run", local=True).status == "done"
 
 
 def test_a_run_that_fails_says_so_in_its_summary(tiny, tmp_path):

@@ -38,6 +38,33 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 
 @pytest.mark.parametrize(
+    ("variables", "lines"),
+    [
+        ({}, []),
+        ({"SLURM_MEM_PER_NODE": "512"}, []),
+        ({"SLURM_MEM_PER_CPU": "1000", "SLURM_CPUS_ON_NODE": "2"}, []),
+        (
+            {"SLURM_MEM_PER_CPU": "1000", "SLURM_CPUS_ON_NODE": ""},
+            ["the memory limit of SLURM_MEM_PER_CPU=1000 is not used: SLURM_CPUS_ON_NODE is '', not a whole number"],
+        ),
+        (
+            {"SLURM_MEM_PER_NODE": "4G", "SLURM_MEM_PER_GPU": "5"},
+            [
+                "the memory limit of SLURM_MEM_PER_NODE=4G is not used: SLURM_MEM_PER_NODE is '4G', not a whole number",
+                "the memory limit of SLURM_MEM_PER_GPU=5 is not used: SLURM_GPUS_ON_NODE is None, not a whole number",
+            ],
+        ),
+    ],
+)
+def test_a_limit_that_cannot_be_used_is_named(
+    variables: Mapping[str, str], lines: list[str], tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert capacity.describe_ignored() == lines
+
+
+@pytest.mark.parametrize(
     ("own", "files", "cpus", "memory"),
     [
         (V2, {"memory.max": f"{GIB}\n", "cpu.max": "250000 100000\n"}, 2.5, GIB),

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from raysim.system.errors import ConfigError, describe_error
 from raysim.system.files import open_regular
+from raysim.system.home import expand
 
 GRAMS = (2, 3, 4)  # the lengths of the pieces of a name
 
@@ -53,9 +53,10 @@ def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None)
         ConfigError: there is no such file or array, or it does not have a finite row for each class.
     """
     key, allowed = f"embeddings: {path}", "an .npz file with the array embeddings [classes, d] and, if wanted, names"
+    path_of_file = expand("embeddings", path)
     try:
         with (
-            open_regular(Path(path).expanduser()) as file,
+            open_regular(path_of_file) as file,
             np.load(file, allow_pickle=False) as arrays,
         ):
             found = {name: arrays[name] for name in arrays.files}

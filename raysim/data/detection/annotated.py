@@ -8,13 +8,14 @@ from itertools import islice
 from pathlib import Path
 
 from raysim.config.error_text import nearest, shorten, show
-from raysim.data.dataset import Dataset, require_memory
+from raysim.data.dataset import Dataset
 from raysim.data.decoding import Color, decode_dataset
 from raysim.data.detection.box_rows import BoxRows, Row
 from raysim.data.detection.proportions import is_stored_size
 from raysim.data.downloading import report_progress
 from raysim.data.pictures import read_sizes
 from raysim.objectives.boxes import ROW, pad_boxes
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 MOST_COMPARED = 10_000  # names that a wrong one is compared with, for the advice

@@ -21,6 +21,7 @@ from raysim.data.image_files import describe_files, find_images, require_images,
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 
@@ -49,7 +50,7 @@ def carla(
         ConfigError: a file is malformed, belongs to no frame, or states another size than its frame's. A box has no
             area, is not in its frame (see `boxes`), or is of an unknown class.
     """
-    folder = require_folder(root / Path(path).expanduser())
+    folder = require_folder(root / expand("dataset.path", path))
     _, vehicles = survey(folder)
     if not vehicles:
         raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of frames for each vehicle")

@@ -19,6 +19,7 @@ from raysim.data.detection.coco_file import CocoFile, Id
 from raysim.data.image_files import Listing, describe_files, find_images
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
+from raysim.system.home import expand
 
 LONGEST = 500  # characters of a path in a message
 
@@ -51,7 +52,7 @@ def coco(
         ConfigError: a file is damaged, or an id or a name is given twice. An image has other proportions. A box is
             negative, not in its image (see `boxes`), or of an unknown category.
     """
-    folder, found = require_folder(root / Path(path).expanduser()), BoxRows(boxes)
+    folder, found = require_folder(root / expand("dataset.path", path)), BoxRows(boxes)
     files = [
         CocoFile(f"dataset.{key}", folder / "annotations" / f"instances_{part}.json")
         for key, part in (("train", train), ("test", test))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from raysim.config.error_text import show
-from raysim.data.dataset import require_memory
 from raysim.data.detection.annotated import list_some
 from raysim.data.detection.proportions import is_number, is_side
 from raysim.data.downloading import report_progress
 from raysim.data.paths import require_file
+from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 OFTEN = 2**18  # entries between two reports of progress

@@ -11,10 +11,11 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
-from raysim.data.dataset import Array, Dataset, Split, require_memory
+from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.detection.drawing import Area, Light, Weather, draw_frame, light_of
 from raysim.data.detection.streets import CLASSES, SPEED, highway, route, town
 from raysim.objectives.boxes import pad_boxes
+from raysim.system.capacity import require_memory
 from raysim.system.checksums import is_as_written, note_unfit, write_checksum
 from raysim.system.files import read_whole, write_whole
 

@@ -19,6 +19,7 @@ from raysim.data.image_files import Listing, describe_files, find_images, requir
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 LARGEST = 2**24  # bytes of a file of boxes
 ALLOWED = (
@@ -53,7 +54,7 @@ def yolo(
         ConfigError: a text file belongs to no image, or a line is malformed. Its box has no area, is not in the image
             (see `boxes`), or is of an unknown class.
     """
-    folder, found = require_folder(root / Path(path).expanduser()), BoxRows(boxes)
+    folder, found = require_folder(root / expand("dataset.path", path)), BoxRows(boxes)
     names, labels = _choose_names(folder / "data.yaml", classes)
     listings = [_list_part(folder / "images" / part) for part in (train, test)]
     training, testing = (
