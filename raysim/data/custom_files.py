@@ -49,11 +49,11 @@ def image_folder(
     """Images in a folder per class (`path`, below the root), resized to `size` x `size`: PACS, Office-31, DomainNet.
 
     If `path` has the folders train and test, in any case, they hold the classes and are the split. Without test, the
-    folder val, valid or validation takes its place. Otherwise `test_fraction` of each class's images (rounded, at least
-    one) is for testing. These are drawn from `seed` and the class's name, not from the run's seed. A class has the
-    images in its folder and in the folders below. Classes are numbered in the order of their folders' names: by value
-    if all names are numbers, otherwise as text. `classes` selects folders; the default is all. Pillow's bilinear filter
-    resizes the images without keeping proportions. They are stored as uint8, RGB or `grey`.
+    folder validation, val, valid or dev takes its place. Otherwise `test_fraction` of each class's images (rounded, at
+    least one) is for testing. These are drawn from `seed` and the class's name, not from the run's seed. A class has
+    the images in its folder and in the folders below. Classes are numbered in the order of their folders' names: by
+    value if all names are numbers, otherwise as text. `classes` selects folders; the default is all. Pillow's bilinear
+    filter resizes the images without keeping proportions. They are stored as uint8, RGB or `grey`.
 
     Raises:
         ConfigError: a folder is missing or empty, an image cannot be read, or the images do not fit into memory.

@@ -80,7 +80,7 @@ class ImageSizes:
     upright: tuple[int, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # one for each image
 class EncodedImage:
     """An encoded image: its name for errors, and its file or its bytes."""
 
@@ -99,7 +99,7 @@ class Look:
     background: tuple[int, int, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # one for each image
 class Findings:
     """What decoding an image met."""
 

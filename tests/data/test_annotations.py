@@ -236,7 +236,7 @@ def test_many_categories_are_looked_up_at_once(tmp_path: Path) -> None:
 def test_a_file_is_weighed_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a memory of 4 KiB holds 1,200 characters, and not 400 lists in them."""
     write_coco(tmp_path)
-    monkeypatch.setattr("raysim.data.dataset.this_machine", lambda: Capacity(1, 0, 4000))
+    monkeypatch.setattr("raysim.system.capacity.this_machine", lambda: Capacity(1, 0, 4000))
     file = tmp_path / "town" / "annotations" / "instances_train2017.json"
     for text in ("[" + "[]," * 100, " " * 5000):
         file.write_text(text)
@@ -249,7 +249,7 @@ def test_a_file_is_weighed_before_it_is_read(tmp_path: Path, monkeypatch: pytest
 def test_targets_are_weighed_before_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """3 images with 1000 rows of 5 float32 each take 60 kB."""
     write_coco(tmp_path)
-    monkeypatch.setattr("raysim.data.dataset.this_machine", lambda: Capacity(1, 0, 100_000))
+    monkeypatch.setattr("raysim.system.capacity.this_machine", lambda: Capacity(1, 0, 100_000))
     with pytest.raises(ConfigError, match=r"dataset.boxes: found 1000 for 3 images, which takes"):
         coco(tmp_path, False, path="town", size=8, boxes=1000)
 

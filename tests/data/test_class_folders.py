@@ -124,6 +124,16 @@ def test_a_link_to_a_folder_around_it_is_refused(tmp_path):
     )
 
 
+def test_links_to_images_and_folders_are_followed(tmp_path):
+    write(tmp_path / "store" / "0.png", tmp_path / "store" / "1.png", tmp_path / "set" / "a" / "b.png")
+    (tmp_path / "set" / "a" / "a.png").symlink_to(tmp_path / "store" / "1.png")
+    (tmp_path / "set" / "b").symlink_to(tmp_path / "store")
+    found = image_folder(tmp_path, False, path="set", size=2, grey=True)
+    values = sorted(zip(found.train.y.tolist(), first_values(found.train), strict=True))
+    values += sorted(zip(found.test.y.tolist(), first_values(found.test), strict=True))
+    assert sorted(values) == [(0, 1), (0, 2), (1, 0), (1, 1)]
+
+
 def test_a_class_without_images_is_refused_with_what_it_has(tmp_path):
     write(tmp_path / "a" / "0.png")
     (tmp_path / "b").mkdir()
