@@ -6,11 +6,7 @@ CONSTRAINTS ?= constraints.txt
 INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 ON_RAY := tests/actors tests/cli
-<<<<<<< HEAD
 AT_LENGTH := tests/actors tests/algorithms tests/cli tests/config tests/data tests/docs tests/engine tests/estimate tests/launch tests/models tests/records tests/tools
-=======
-AT_LENGTH := tests/actors tests/algorithms tests/cli tests/config tests/data tests/docs tests/engine tests/estimate tests/launch tests/records tests/tools
->>>>>>> images
 # without bytecode on the disk, every process that a test starts would compile raysim, and pytest all tests, anew
 unexport PYTHONDONTWRITEBYTECODE
 
