@@ -20,7 +20,7 @@ from raysim.data.leaf_files import LeafSplit, read_leaf
 from raysim.data.paths import RELATIVE, require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.data.tokens import FIRST_WORD, TokenKeys, index_texts
-from raysim.system.errors import ConfigError, single_line
+from raysim.system.errors import ConfigError
 from raysim.system.home import expand
 
 PADDING = "<PAD>"  # the token that fills LEAF's sequences of Reddit; raysim's padding is id 0
@@ -91,7 +91,7 @@ def leaf(
         for split, part in zip((found.train, found.test), parts, strict=True)
     )
     notes = (*found.notes, *_describe_users(parts), *parts[0].notes, *parts[1].notes)
-    named = (single_line(describe_classes(names)),) if names is not None else ()
+    named = (describe_classes(names),) if names is not None else ()
     doubts = (*found.doubts, *parts[0].doubts, *parts[1].doubts)
     return replace(found, train=train, test=test, classes=classes, names=names, notes=(*notes, *named), doubts=doubts)
 

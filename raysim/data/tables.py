@@ -21,7 +21,7 @@ from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_test
 from raysim.data.parquet_files import read_parquet
 from raysim.data.table_files import LISTED, Roles, Table, join, read_csv
 from raysim.system import seeding
-from raysim.system.errors import ConfigError, single_line
+from raysim.system.errors import ConfigError
 from raysim.system.home import expand
 
 UNKNOWN = 0
@@ -211,7 +211,7 @@ def _describe_roles(
         sizes = [f"{name} ({size - 1:,} values)" for name, size in categories.items()]
         roles.append(_count(sizes, "category", "categories"))
     kind = "a number" if labels is None else describe_classes(in_class_order(labels[row] for row in train))
-    roles.append(single_line(f"target: {_name(keys.target)} ({kind})"))
+    roles.append(f"target: {_name(keys.target)} ({kind})")
     others = (("client", keys.client and [keys.client]), ("time", keys.time and [keys.time]), ("columns", keys.columns))
     yield "; ".join([*roles, *(f"{role}: {_list(named)}" for role, named in others if named)])
     if table.ignored:

@@ -13,7 +13,6 @@ from raysim.data.class_order import describe_classes
 from raysim.data.dataset import Dataset, Split
 from raysim.data.json_lines import LineKeys, read_texts
 from raysim.data.tokens import FIRST_WORD, UNKNOWN, TokenKeys, index_texts, number_words
-from raysim.system.errors import single_line
 from raysim.system.home import expand
 
 
@@ -74,7 +73,7 @@ def text_jsonl(
         labels if isinstance(found.labels[0], str) else None,
         vocabulary=FIRST_WORD + len(words),
         words=words,
-        notes=(*found.notes, *notes, single_line(describe_classes(labels))),
+        notes=(*found.notes, *notes, describe_classes(labels)),
     )
 
 
