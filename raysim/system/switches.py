@@ -8,7 +8,7 @@ At its end, it gives the former values back.
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -319,12 +319,14 @@ def set_torch(device: torch.device, deterministic: bool) -> None:
 
 def read_switches() -> Mapping[str, Any]:
     """Return the values of all switches by name; None for one that cannot be read, since others contradict it."""
-    values: dict[str, Any] = {}
-    for switch in SWITCHES:
-        values[switch.name] = None
-        with suppress(RuntimeError):
-            values[switch.name] = switch.get()
-    return values
+    return {switch.name: _read(switch) for switch in SWITCHES}
+
+
+def _read(switch: Switch) -> Any:
+    try:  # not contextlib.suppress: every order of a run reads all switches
+        return switch.get()
+    except RuntimeError:
+        return None
 
 
 def _establish() -> Sequence[tuple[Switch, Any]]:

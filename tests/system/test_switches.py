@@ -143,6 +143,13 @@ def test_what_a_custom_module_sets_when_imported_ends_with_the_import(tmp_path, 
     assert torch.get_default_dtype() is torch.float32
 
 
+def test_a_component_that_was_imported_before_is_found_without_setting_switches(monkeypatch):
+    """Every client of every round looks some up, and to set and give back all switches takes as long as a step."""
+    first = resolve("method", "er")
+    monkeypatch.setattr(switches, "switches_restored", None)
+    assert resolve("method", "er") is first
+
+
 def test_code_that_changes_a_switch_during_a_run_is_refused():
     """On Ray, it would change the switch in its own host alone."""
     said = r"^mine changed torch.set_default_dtype, which applies to the whole process; allowed: to restore it, or"
