@@ -247,7 +247,10 @@ WRONG = {
         ["evaluate", "ended", "training.batch_size=2"],
         "training.batch_size=2: found a key of training, which the trained model cannot change, allowed: keys of ",
     ),
-    "a model that is no model": (["evaluate", "ended"], "model.weights: ended/model.pt holds more than tensors"),
+    "a model that is no model": (
+        ["evaluate", "ended"],
+        "model.weights: ended/model.pt is cut off: it begins as a file",
+    ),
     "accuracies over a file": (["evaluate", "ended", "--out", "tiny.yaml"], "--out tiny.yaml: this is there already"),
     "no directory to report": (["report"], "required: DIR"),
     "a directory that is not there": (

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.data import dataset as loading
 from raysim.data.custom_files import npz
 from raysim.data.loading import load_dataset
+from raysim.system import capacity
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError
 
@@ -109,7 +109,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_what_cannot_fit_is_not_unpacked(tmp_path, monkeypatch):
     """On a machine of 1 MiB: 16 MB of zeros, of which the file has a thousandth."""
-    monkeypatch.setattr(loading, "this_machine", lambda: Capacity(1, 0, 2**20))
+    monkeypatch.setattr(capacity, "this_machine", lambda: Capacity(1, 0, 2**20))
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, x_train=np.zeros((6, 700_000)), y_train=np.arange(6), x_test=FINE, y_test=np.arange(6))
     assert path.stat().st_size < 100_000

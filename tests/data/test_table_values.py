@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from raysim.config import load
-from raysim.data import dataset as dataset_module
 from raysim.data import table_files
 from raysim.data.dataset import Dataset
 from raysim.data.loading import load_dataset
 from raysim.data.tables import csv, parquet
 from raysim.federation.doubts import describe_doubts
 from raysim.federation.federation import build_federation
+from raysim.system import capacity
 from raysim.system.capacity import this_machine
 from raysim.system.errors import ConfigError
 
@@ -249,7 +249,7 @@ def test_too_many_columns_are_refused(read: Read, monkeypatch: Any) -> None:
 def test_texts_that_grow_as_an_array_are_refused(read: Read, monkeypatch: Any) -> None:
     """An array of texts has the longest one's size in every row: 5 rows x 100,000 letters x 4 bytes are 2 MB."""
     machine = this_machine()
-    monkeypatch.setattr(dataset_module, "MOST_FOR_DATA", 1e6 / (machine.memory or 1e6))
+    monkeypatch.setattr(capacity, "MOST_FOR_DATA", 1e6 / (machine.memory or 1e6))
     said = refusal(read, [*LINES, f"1,{'r' * 100_000},a,2024-01-01,x"])
     assert "line 6, column 'color' (dataset.categories): found 100,000 letters for 5 rows, which takes" in said
 
@@ -307,7 +307,7 @@ def test_parquet_and_csv_have_one_text_for_a_value(write: Read) -> None:
 def test_a_long_text_that_many_rows_share_is_stored_once(write: Read, monkeypatch: Any) -> None:
     """4,000 rows of two texts of 100,000 letters are 400 MB if each row has its own, and 1.6 GB as an array."""
     machine = this_machine()
-    monkeypatch.setattr(dataset_module, "MOST_FOR_DATA", 2e6 / (machine.memory or 1e6))
+    monkeypatch.setattr(capacity, "MOST_FOR_DATA", 2e6 / (machine.memory or 1e6))
     texts = ["r" * 100_000, "b" * 100_000] * 2000
     said = refusal(write, {"c": texts, "a": [1.0, 2] * 2000, "kind": ["x", "y"] * 2000}, categories=["c"])
     assert "row 1, column 'c' (dataset.categories): found 100,000 letters for 4,000 rows, which takes" in said
@@ -328,7 +328,7 @@ def test_texts_of_other_encodings_are_read(write: Read, tmp_path: Path) -> None:
 
 def test_a_row_count_beyond_the_memory_is_refused(write: Read, monkeypatch: Any) -> None:
     machine = this_machine()
-    monkeypatch.setattr(dataset_module, "MOST_FOR_DATA", 1e6 / (machine.memory or 1e6))
+    monkeypatch.setattr(capacity, "MOST_FOR_DATA", 1e6 / (machine.memory or 1e6))
     said = refusal(write, {"a": np.zeros(20_000, np.int8), "kind": np.zeros(20_000, np.int8)})
     assert "dataset.path: found" in said
     assert "which takes" in said

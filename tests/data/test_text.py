@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.data import dataset as dataset_module
 from raysim.data import json_lines
 from raysim.data.dataset import Dataset, Split
 from raysim.data.loading import check_dataset, load_dataset
 from raysim.data.scenario import domains
 from raysim.data.text import reword, text_jsonl
 from raysim.data.tokens import TokenKeys
+from raysim.system import capacity
 from raysim.system.capacity import this_machine
 from raysim.system.errors import ConfigError
 
@@ -291,7 +291,7 @@ def test_json_that_means_nothing_certain_is_refused(tmp_path, line, words):
 def test_many_short_lines_are_refused_before_they_fill_the_memory(tmp_path, monkeypatch):
     """2,000 lines of 25 bytes are 50 kB, and 1.2 MB as rows."""
     monkeypatch.setattr(json_lines, "OFTEN", 1000)
-    monkeypatch.setattr(dataset_module, "MOST_FOR_DATA", 1e6 / (this_machine().memory or 1e6))
+    monkeypatch.setattr(capacity, "MOST_FOR_DATA", 1e6 / (this_machine().memory or 1e6))
     path = write(tmp_path / "t.jsonl", [{"text": "a", "label": 0}] * 2000)
     with pytest.raises(ConfigError, match=r"dataset\.path: found .*t\.jsonl, which takes"):
         read(path)

@@ -398,7 +398,8 @@ def test_a_link_in_place_of_a_checkpoint_is_refused(name: str, tmp_path: Path) -
     (out / name).rename(elsewhere)
     (out / name).symlink_to(elsewhere)
     before = contents(tmp_path)
-    allowed = "a file" if name.endswith(".bin") else "a folder"
-    with pytest.raises(RunError, match=f"^{out / name}: found a link, allowed: {allowed}; put what it leads to in its"):
+    with pytest.raises(
+        RunError, match=f"^{out / name}: this is a link to {elsewhere}, allowed: the run's own folder; "
+    ):
         raysim.run(None, out=out, local=True, resume=True)
     assert contents(tmp_path) == before

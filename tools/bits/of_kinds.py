@@ -22,6 +22,9 @@ LISTS: Keys = {"train": "whose_train.txt", "test": "whose_test.txt"}
 DATED: Keys = {"train": "dated_train.txt", "test": "dated_test.txt", "columns": ["day", "site"]}
 TABLE: Keys = {"name": "csv", "root": DATA, "path": "table_train.csv", "delimiter": ";", "target": "topic"}
 TABLE |= {"client": "site", "time": "hour", "ignore": ["note"], "missing": "mean", "categories": ["kind"]}
+DATED_TABLE: Keys = {"name": "csv", "root": DATA, "path": "table_dated.csv", "target": "topic", "time": "day"}
+DATED_TABLE |= {"time_format": "%d.%m.%Y", "missing_values": ["-"], "missing": "mean"}
+LEAF: Keys = {"name": "leaf", "root": DATA}
 TABLE_MLP: Keys = {"name": "table_mlp", "hidden": [8], "width": 3, "dropout": 0.1, "batch_norm": True}
 
 ROAD: Keys = {"name": "driving", "vehicles": 2, "frames": 6, "tests": 3, "seconds": 2.0, "size": 32, "smallest": 0.05}
@@ -96,6 +99,17 @@ OTHER_DATA = {
             **alone("fed_a_gem", sample_size=4),
             "training.optimizer.lr": 0.01,
         }
+    ),
+    "table of dates": Run(
+        {"dataset": DATED_TABLE, "model": {"name": "mlp", "hidden": [8]}, **by_column("day", cuts=["2024-02-01"])}
+    ),
+    "texts of users": Run(
+        {"dataset": {**LEAF, "path": "leaf/texts", "length": 5, "vocabulary": 9, "lower": False}, **classes(2)}
+        | {"model": {"name": "bag_of_embeddings", "width": 6}, "partition": {"kind": "natural"}}
+    ),
+    "images of users": Run(
+        {"dataset": {**LEAF, "path": "leaf/images", "images": "photo", "size": 6}, "partition": {"kind": "natural"}}
+        | classes(2)
     ),
     "blurred": Run({**classes(3), "scenario.blur": 0.4, **alone("er")}),
     "repeated": Run({**classes(3), "scenario.repetition": {"probability": 0.5, "introduced_by": 2}, **alone("er")}),

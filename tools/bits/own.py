@@ -139,6 +139,37 @@ def _write_tables(folder: Path) -> None:
         (folder / f"table_{name}.csv").write_text("\n".join(lines), encoding="utf-8")
 
 
+def _write_dated_table(folder: Path) -> None:
+    """Write a table of six topics with days as Germans write them, and numbers of which some are a dash."""
+    draws = np.random.default_rng(3)
+    lines = ["topic,day,first,second"]
+    for number in range(96):
+        first, second = draws.standard_normal(2) + number % 6
+        lines.append(
+            f"topic {number % 6},{1 + number % 28:02d}.{1 + number % 3:02d}.2024,"
+            f"{'-' if number % 9 == 8 else f'{first:.3f}'},{second:.3f}"
+        )
+    (folder / "table_dated.csv").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _write_leaf(folder: Path, draws: np.random.Generator) -> None:
+    """Write texts and names of the photos, by user, as LEAF does."""
+    kinds = ("ant", "bee", "cat", "dog")
+    for name, numbers in (("train", range(8)), ("test", range(8, 12))):
+        texts, images = (dict[str, Any](users=[], user_data={}, num_samples=[]) for _ in range(2))
+        for user in range(4):
+            labels = [(user + number) % 4 for number in numbers]
+            said = [f"W{label} " + " ".join(f"v{word}" for word in draws.integers(0, 6, 4)) for label in labels]
+            seen = [f"{kinds[label]}/{number}.png" for label, number in zip(labels, numbers, strict=True)]
+            for content, x in ((texts, said), (images, seen)):
+                content["users"].append(f"u{user}")
+                content["user_data"][f"u{user}"] = {"x": x, "y": labels}
+                content["num_samples"].append(len(x))
+        for kind, content in (("texts", texts), ("images", images)):
+            (folder / kind / name).mkdir(parents=True)
+            (folder / kind / name / "all.json").write_text(json.dumps(content), encoding="utf-8")
+
+
 def _write_lists(folder: Path) -> None:
     """Write lists of the photos: of each kind eight to train on, and four to test on; labels from 1."""
     for name, numbers in (("train", range(8)), ("test", range(8, 12))):
@@ -198,6 +229,8 @@ def write(folder: Path) -> None:
     _write_lists(folder)
     _write_icons(folder / "icons", np.random.default_rng(2))
     _write_tables(folder)
+    _write_dated_table(folder)
+    _write_leaf(folder / "leaf", np.random.default_rng(4))
     _write_texts(folder, np.random.default_rng(1))
     _write_tiny_imagenet(folder / "tiny-imagenet-200", draws)
     with torch.random.fork_rng(devices=[]):
