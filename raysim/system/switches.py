@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, RunError
 
 backends: Any = torch.backends  # some of its attributes are newer than the oldest torch that raysim supports
 matmul: Any = torch.backends.cuda.matmul
@@ -315,6 +315,22 @@ def set_torch(device: torch.device, deterministic: bool) -> None:
         matmul.allow_tf32 = not deterministic
         backends.cudnn.allow_tf32 = not deterministic
         backends.cudnn.benchmark = not deterministic
+
+
+@contextmanager
+def guard_switches(who: str, error: type[ConfigError | RunError] = RunError) -> Iterator[None]:
+    """Refuse code that changes a switch: in a run of one process, it would change it for all other code.
+
+    Args:
+        who: the name of the code, for the message.
+        error: the error to raise.
+    """
+    before = read_switches()
+    yield
+    changed = [name for name, value in read_switches().items() if value != before[name]]
+    if changed:
+        way = "allowed: to restore it, or what torch offers for single tensors and blocks, such as dtype="
+        raise error(f"{who} changed {' and '.join(changed)}, which applies to the whole process; {way}")
 
 
 def read_switches() -> Mapping[str, Any]:

@@ -162,6 +162,36 @@ def test_code_that_changes_a_switch_during_a_run_is_refused():
             pass
 
 
+@pytest.mark.parametrize("when", ["built", "called"])
+def test_a_model_that_changes_a_switch_is_refused_at_the_start(when, tmp_path, monkeypatch):
+    """It would compute all that follows in another precision, and in a host on Ray only what this host does."""
+    (tmp_path / "sets_precision.py").write_text("""
+import torch
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        if self.when == "called":
+            torch.set_float32_matmul_precision("medium")
+        with torch.no_grad(), torch.autocast("cpu"), torch.inference_mode():  # these end with their blocks
+            x.sum()
+        return super().forward(x.flatten(1))
+
+def net(shape, classes, *, when: str):
+    if when == "built":
+        torch.set_float32_matmul_precision("medium")
+    found = Net(shape[0], classes)
+    found.when = when
+    return found
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = (
+        r"^model.name: net \(.*:12\) changed .*torch.set_float32_matmul_precision, which applies to the whole process"
+    )
+    with pytest.raises(raysim.ConfigError, match=said):
+        raysim.run(TINY, BRIEF | {"model": {"name": "sets_precision:net", "when": when}}, local=True)
+    raysim.run(TINY, BRIEF | {"model": {"name": "sets_precision:net", "when": "never"}}, local=True, out=tmp_path / "o")
+
+
 def test_switching_does_not_import_torchs_compiler():
     """It takes seconds and 80 MB."""
     called = []
