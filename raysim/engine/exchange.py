@@ -119,6 +119,7 @@ class Exchange(Stateful):
         self.halves = {name: method.Server(name, method) for name, method in methods.items()}
         profile = Profile(config.logging.profile, server.device)
         self.calls = HookCalls(server.network, profile, config.resources.server_cpus, server)
+        self.calls.watch(methods)
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and the round's learning rate

@@ -5,14 +5,14 @@ end a run hours later, or change its result without an error.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
-from raysim.api.method import INSIDE_THE_LOOP, Half
+from raysim.api.method import INSIDE_THE_LOOP, Half, Method
 from raysim.api.server import Server
 from raysim.engine.hook_checks import CHECKS, place_of_hook, wrong_result
 from raysim.engine.hook_errors import name_hook
@@ -45,7 +45,7 @@ class HookCalls:
         server: the server, of server halves.
 
     Attributes:
-        received: what client halves have received.
+        received: what the halves have received.
         model: the server's model; None for client halves.
     """
 
@@ -62,6 +62,12 @@ class HookCalls:
         self._own: dict[tuple[type[Half], str], bool] = {}  # (half, hook) -> whether it is user-defined
         self._frozen: dict[str, int] | None = None  # checksums before the first user-defined hook
         self._unchecked: dict[tuple[str, str], Half] = {}  # the hooks since the last comparison of `received`
+
+    def watch(self, methods: Mapping[str, Method]) -> None:
+        """Watch the hyperparameters of custom methods: hooks must leave them as they are."""
+        for name, method in methods.items():
+            if is_custom(type(method)):
+                self.received.take_hyperparameters(name, method)
 
     def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
         """Return the result of a hook or an op. A hook's result is checked; see `CHECKS`.

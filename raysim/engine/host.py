@@ -56,6 +56,7 @@ class ClientHost:
         self._files = find_on_this_node(config, [file for file in federation.files if file.used_by_clients])
         self.model = _build_model(config, federation, self._methods, device)
         self._calls = HookCalls(self.model, Profile(config.logging.profile, device))
+        self._calls.watch(self._methods)
         self._new = NewClients(config, federation, self._methods, self.model, self.broadcasts, self._calls)
         phases = Phases(config, federation, self._methods, self._new.shared, self._calls)
         self._trainer = choose_trainer(config, self._methods, phases, self.model, self._calls)

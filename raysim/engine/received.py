@@ -1,25 +1,31 @@
-"""What client halves have received from the server and must leave as it is.
+"""What halves have received, from the server or the config, and must leave as it is.
 
 All clients of a process share it. Which clients share a process must not change a run's bits.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from torch import Tensor
 
 from raysim.api.messages import Broadcast
-from raysim.api.method import Half
+from raysim.api.method import Half, Method
 from raysim.system.shared_memory import Snapshot, memory_of, separate
 
 
 class Received:
-    """A host's broadcasts and its current messages, each with a copy of what it was on arrival."""
+    """A host's broadcasts, messages and hyperparameters, each with a copy of what it was on arrival."""
 
     def __init__(self) -> None:
         self._broadcasts: dict[str, Snapshot] = {}
         self._messages: dict[str, Snapshot] = {}
         self._parameters: dict[int, Snapshot] = {}  # client -> its `received`, if hooks have changed what was sent
+        self._hyperparameters: dict[str, Snapshot] = {}
+
+    def take_hyperparameters(self, name: str, method: Method) -> None:
+        """Watch a method's hyperparameters, which may be lists: its halves share them."""
+        self._hyperparameters[name] = Snapshot({part.name: getattr(method, part.name) for part in fields(method)})
 
     def take_broadcast(self, sent: Broadcast) -> None:
         """Watch a broadcast until a newer version of it arrives."""
@@ -44,8 +50,11 @@ class Received:
         for name, watched in self._broadcasts.items():
             if (path := watched.change()) is not None:
                 return "client.received" if (name, path) == ("model", ".parameters") else f"the broadcast {name}{path}"
-        changes = (watched.change() for watched in self._messages.values())
-        return next((f"the message{path}" for path in changes if path is not None), None)
+        for what, several in (("message", self._messages), ("hyperparameters", self._hyperparameters)):
+            for watched in several.values():
+                if (path := watched.change()) is not None:
+                    return f"the {what}{path}"
+        return None
 
     def release(self, halves: Iterable[Half]) -> None:
         """Give the halves copies of what they have kept of it.

@@ -149,6 +149,37 @@ class Damages(Method):
 BATCH_NORM = {"model__name": "mlp", "model__batch_norm": True}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lists(Method):
+    """A half changes a list that is a hyperparameter."""
+
+    side: str
+    numbers: list[float]
+
+    class Client(ClientHalf):
+        method: "Lists"
+
+        def start(self, client, message):
+            if self.method.side == "client":
+                self.method.numbers.append(1.0)
+
+    class Server(ServerHalf):
+        method: "Lists"
+
+        def update(self, server, delta, reply):
+            if self.method.side == "server":
+                self.method.numbers[0] = 2.0
+            return delta
+
+
+@pytest.mark.parametrize(("side", "hook", "path"), [("client", "start", "[1]"), ("server", "update", "[0]")])
+def test_a_changed_hyperparameter_is_refused(tiny, simulate, side, hook, path):
+    """All clients of a process share it. In a local run so does the server."""
+    said = rf"Lists\.{side.title()}\.{hook} \(.*\) changed the hyperparameters\['numbers'\]\{path[:-1]}\] in place"
+    with pytest.raises(WrongResult, match=said):
+        simulate(tiny(**ONE_ROUND, methods={f"{HERE}Lists": {"side": side, "numbers": [0.5]}}))
+
+
 @pytest.mark.parametrize("hook", ["select", "prepare", "announce", "update", "conclude", "end_task", "evaluated"])
 def test_a_server_half_that_changes_the_model_is_named(tiny, simulate, hook):
     with pytest.raises(
