@@ -6,6 +6,7 @@ summary.json (`versions`) and each checkpoint have it. A run that resumes compar
 |---|---|
 | code | the digest of custom code |
 | data | the digest of samples, targets, client ids and columns |
+| names | the digest of the classes' names, which a method may read |
 | weights | the digest of the file `model.weights` |
 | METHOD.KEY | the digest of a file that a method reads, such as lander.embeddings |
 | features | the digest of the features of `model.cache` |
@@ -55,6 +56,7 @@ def identify(config: Config, federation: Federation, model: FlatModel) -> dict[s
     found = {
         "code": digest_custom_code(names_for_actors(config)),
         "data": digest_data(federation),
+        "names": _digest_names(federation.dataset.names),
         **{file.name: file.sha256 for file in federation.files if file.name != "cache"},
         "features": federation.cached.get("features"),
         "model": _digest_model(model),
@@ -65,6 +67,10 @@ def identify(config: Config, federation: Federation, model: FlatModel) -> dict[s
     if resources.address is None and not resources.gpus_per_actor and not resources.server_gpus:
         found["machine"] = describe_machine(torch.device("cpu"))
     return {name: text for name, text in found.items() if text is not None}
+
+
+def _digest_names(names: Sequence[str] | None) -> str | None:
+    return None if names is None else hashlib.sha256(repr([*names]).encode(errors="surrogatepass")).hexdigest()
 
 
 def _digest_model(model: FlatModel) -> str:
@@ -114,8 +120,9 @@ def describe_changes(changed: Sequence[str], round: int) -> str:
 
 def _name_input(config: Config, federation: Federation, name: str) -> str:
     """Return what a user calls an input, with its file."""
-    if name == "data":
-        return f"the data of dataset {config.dataset.title}"
+    if name in ("data", "names"):
+        what = "data" if name == "data" else "names of the classes"
+        return f"the {what} of dataset {config.dataset.title}"
     if name in DERIVED:
         return f"the {DERIVED[name]}"
     file = next(file for file in federation.files if file.name == name)

@@ -121,6 +121,20 @@ def test_a_run_does_not_resume_with_other_data(tmp_path: Path) -> None:
     assert raysim.run(None, out=out, local=True, resume=True).status == "done"
 
 
+def test_a_run_does_not_resume_with_other_names_of_classes(tmp_path: Path) -> None:
+    """LANDER's embeddings are of the names. Here the numbers of the classes are the same."""
+    path = tmp_path / "mine.csv"
+    table = "size,kind\n" + "".join(f"{number},{'abcd'[number % 4]}\n" for number in range(40))
+    path.write_text(table)
+    dataset = {"name": "csv", "path": str(path), "test": str(path), "target": "kind"}
+    with pytest.raises(Power):
+        raysim.run(config(tmp_path) | {"dataset": dataset}, out=tmp_path / "run", local=True, display=Listener(3))
+    (tmp_path / "run" / "summary.json").unlink()
+    path.write_text(table.replace(",d", ",e"))
+    with pytest.raises(ConfigError, match=r"^--resume: the names of the classes of dataset csv .*mine.csv changed"):
+        raysim.run(None, out=tmp_path / "run", local=True, resume=True)
+
+
 def test_a_run_that_resumes_with_the_same_data_says_nothing(tmp_path: Path) -> None:
     out = cut_off(tmp_path)
     versions = raysim.run(None, out=out, local=True, resume=True).versions  # a warning would be an error
