@@ -121,8 +121,9 @@ def describe_changes(changed: Sequence[str], round: int) -> str:
 def _name_input(config: Config, federation: Federation, name: str) -> str:
     """Return what a user calls an input, with its file."""
     if name in ("data", "names"):
+        path = config.dataset.keys().get("path")
         what = "data" if name == "data" else "names of the classes"
-        return f"the {what} of dataset {config.dataset.title}"
+        return f"the {what} of dataset {config.dataset.named}{f' {path}' if path else ''}"
     if name in DERIVED:
         return f"the {DERIVED[name]}"
     file = next(file for file in federation.files if file.name == name)
