@@ -78,8 +78,10 @@ def _select(sampler: Component, server: HostedServer, halves: Iterable[ServerHal
         with guard_hook(half, "select"):
             chosen: Sequence[int] = calls(half, "select", server)
         return chosen
+    if not is_custom(sampler):
+        return server.sample()
     kept: AbstractContextManager[None] = nullcontext()
-    if is_custom(sampler) and calls.model is not None:
+    if calls.model is not None:
         kept = calls.model.kept_by(lambda: f"participation.sampler: {place_of(sampler)}")
     with guard_globals("participation.sampler", "server"), kept:
         return server.sample()

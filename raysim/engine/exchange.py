@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -192,7 +192,10 @@ class Exchange(Stateful):
         windows = {client: server.window(client) for client in clients}
         common = next(iter(windows.values()), 0)
         if self._rate[0] != server.round:
-            with guard_globals("training.lr_decay", None, instead="the run's progress alone"):
+            guard: AbstractContextManager[None] = nullcontext()
+            if is_custom(self.config.training.lr_decay.function()):
+                guard = guard_globals("training.lr_decay", None, instead="the run's progress alone")
+            with guard:
                 self._rate = server.round, learning_rate(self.config.training, server.progress)
         return Order(
             operation=operation,
