@@ -8,11 +8,9 @@ from pathlib import Path
 from raysim.config.error_text import nearest
 from raysim.data.class_order import describe_classes, in_class_order
 from raysim.data.image_files import Listing, describe_files, find_images, require_images, survey
-from raysim.data.split_names import TEST, TRAIN, VALIDATION
+from raysim.data.split_names import TEST, TRAIN, VALIDATION, choose_test, part_of
 from raysim.system.errors import ConfigError
 
-TRAINING, TESTING = (TRAIN, "training"), (TEST, "testing")
-"""The names of the split's folders, in any case; the first one counts. Those of VALIDATION are the last for testing."""
 EXAMPLES = 3  # folders in a message
 
 
@@ -39,8 +37,8 @@ def read_class_folders(folder: Path, selected: Sequence[str] | None) -> ClassFol
             are there without the other one.
     """
     own, below = survey(folder)
-    training = _first(below, TRAINING)
-    testing = _first(below, TESTING) or _first(below, VALIDATION)
+    training = _folder_of(TRAIN, below)
+    testing = _folder_of(choose_test([part_of(entry.name) for entry in below]), below)
     if training is None or testing is None:
         _refuse_half_a_split(folder, below)
         files, outside = _read_classes(folder, selected)
@@ -50,7 +48,7 @@ def read_class_folders(folder: Path, selected: Sequence[str] | None) -> ClassFol
     _require_same_classes(training, train, testing, test)
     unused = [entry.name for entry in below if entry not in (training, testing)]
     notes = (
-        *([f"tested on the folder {testing.name}"] if testing.name.lower() in VALIDATION else []),
+        *([f"tested on the folder {testing.name}"] if part_of(testing.name) != TEST else []),
         *([f"left out the folder{'s' * (len(unused) > 1)} {', '.join(unused)}"] if unused else []),
         *describe_files([_outside(own), outside, outside_of_test, *train.values(), *test.values()]),
         describe_classes([*train]),
@@ -58,16 +56,13 @@ def read_class_folders(folder: Path, selected: Sequence[str] | None) -> ClassFol
     return ClassFolders(_images(train), _images(test), notes)
 
 
-def _first(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
-    """Return the folder with the first of the names that one has, in any case."""
-    for name in names:
-        found = [folder for folder in folders if folder.name.lower() == name]
-        if len(found) > 1:
-            both = " and ".join(folder.name for folder in found)
-            raise ConfigError(f"dataset.path: {found[0].parent} has the folders {both}, allowed: one of them")
-        if found:
-            return found[0]
-    return None
+def _folder_of(part: str | None, folders: Sequence[Path]) -> Path | None:
+    """Return the folder of a part of the split, if there is one."""
+    found = [folder for folder in folders if part_of(folder.name) == part]
+    if len(found) > 1:
+        both = " and ".join(folder.name for folder in found)
+        raise ConfigError(f"dataset.path: {found[0].parent} has the folders {both}, allowed: one of them")
+    return found[0] if found else None
 
 
 def _read_classes(folder: Path, selected: Sequence[str] | None) -> tuple[dict[str, Listing], Listing]:
@@ -96,7 +91,7 @@ def _images(files: dict[str, Listing]) -> dict[str, Sequence[Path]]:
 
 def _refuse_half_a_split(folder: Path, below: Iterable[Path]) -> None:
     """Refuse a folder for training or testing as a class. One with images of its own may be a class of this name."""
-    for entry in (entry for entry in below if entry.name.lower() in (*TRAINING, *TESTING, *VALIDATION)):
+    for entry in (entry for entry in below if part_of(entry.name) in (TRAIN, TEST, *VALIDATION)):
         own, inner = survey(entry)
         if inner and not own.images:
             allowed = "train and test, or train and val, or a folder of images for each class"
@@ -126,7 +121,8 @@ def _doubts(folder: Path, names: Sequence[str]) -> Iterator[str]:
     if any(len(found) > 1 for found in below):
         yield (
             f"the classes of {folder} are its folders ({', '.join(names[:EXAMPLES])}), and all images are in folders "
-            f"below these, such as {name}/{inner[0].name}; if such folders are the classes, set dataset.path to {name}"
+            f"below these, such as {name}/{inner[0].name}; if such folders are the classes, set dataset.path to one of "
+            "them, or call those of a split train and test"
         )
 
 

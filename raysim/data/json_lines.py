@@ -17,7 +17,7 @@ from raysim.data.class_order import in_class_order
 from raysim.data.columns import as_column, as_texts
 from raysim.data.dataset import Array, draw_for_testing
 from raysim.data.paths import require_file
-from raysim.data.split_names import TEST, TRAIN, choose_test
+from raysim.data.split_names import TEST, TRAIN, choose_test, part_of
 from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
@@ -125,13 +125,13 @@ def _read(key: str, file: Path, keys: LineKeys) -> list[_Row]:
             found = _describe_value(row, keys.text)
             raise ConfigError(f"{where}: found {found}, allowed: a text (dataset.text is its key)")
         value = row.get(keys.label)
-        if not isinstance(value, int | str) or isinstance(value, bool):
+        if not isinstance(value, int | str) or isinstance(value, bool) or value == "":
             allowed = "a whole number or a name (dataset.label is its key)"
             raise ConfigError(f"{where}: found {_describe_value(row, keys.label)}, allowed: {allowed}")
         part = row.get(keys.split)
         client = "" if keys.client is None else _client(where, row, keys.client)
         further = tuple(row.get(column) for column in keys.columns)
-        rows.append(_Row(where, row[keys.text], value, None if part is None else str(part), client, further))
+        rows.append(_Row(where, row[keys.text], value, None if part is None else part_of(str(part)), client, further))
     if not rows:
         raise ConfigError(f"{key}: {file} holds no lines, allowed: a JSON object in each, with a text and a label")
     return rows

@@ -16,6 +16,7 @@ from raysim.data.class_order import describe_classes, in_class_order
 from raysim.data.columns import as_texts
 from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first
 from raysim.data.decoding import decode_dataset
+from raysim.data.image_files import SUFFIXES
 from raysim.data.leaf_files import LeafSplit, read_leaf
 from raysim.data.paths import RELATIVE, require_folder
 from raysim.data.pictures import WHITE, Background
@@ -82,6 +83,7 @@ def leaf(
         problem = f"found {show([*shape])}, and {show(parts[0].x[0])} ({parts[0].where(0, 'x')})"
         raise ConfigError(f"dataset.shape: {problem}, allowed: a shape for x as lists of numbers")
     else:
+        _refuse_image_names(parts[0])
         texts = [_texts(part, text, token_keys) for part in parts]
         x, words, cut = index_texts(texts, _tokens_of(tokens, token_keys), token_keys, folder / "train")
         ids = FIRST_WORD + len(words)
@@ -156,6 +158,14 @@ def _decode(
                 raise MissingData(f"{part.where(row, 'x')}: there is no image {folder / name}; {RELATIVE}")
         images.append([(folder / name, int(label)) for name, label in zip(part.x, labels, strict=True)])
     return decode_dataset(images[0], images[1], 1, None, size=size, grey=grey, background=background)
+
+
+def _refuse_image_names(part: LeafSplit) -> None:
+    """Refuse names of images, as CelebA has, which would be read as texts."""
+    first = part.x[0]
+    if isinstance(first, str) and " " not in first and Path(first).suffix.lower() in SUFFIXES:
+        problem = f"found null, and the image name {show(first)} ({part.where(0, 'x')})"
+        raise ConfigError(f"dataset.images: {problem}, allowed: the folder of the images")
 
 
 def _texts(part: LeafSplit, place: int | None, keys: TokenKeys) -> list[str | list[str]]:

@@ -4,6 +4,17 @@ from collections.abc import Collection
 
 TRAIN, TEST = "train", "test"
 VALIDATION = ("validation", "val", "valid", "dev")
+MEANINGS = {name: name for name in (TRAIN, TEST, *VALIDATION)} | {"training": TRAIN, "testing": TEST}
+
+
+def part_of(name: str) -> str:
+    """Return the part that a name means, which may be in any case, and other names as they are.
+
+    Example:
+        >>> part_of("Training"), part_of("VAL"), part_of("Extra")
+        ('train', 'val', 'Extra')
+    """
+    return MEANINGS.get(name.lower(), name)
 
 
 def choose_test(names: Collection[str]) -> str | None:

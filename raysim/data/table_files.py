@@ -5,6 +5,7 @@ import gzip
 import io
 import re
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,8 +64,12 @@ class Table:
     """The columns that the config leaves out."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """The config key that names a column, for errors."""
+    unused: Collection[str] = ()
+    """The columns of later files that the first one lacks."""
     missing: frozenset[str] = frozenset()
     """The texts that stand for a missing value, in addition to the empty one."""
+    missing_numbers: frozenset[float] = frozenset()
+    """The numbers among these texts: -999 stands for -999.0, too, which pandas writes, and for a number in Parquet."""
 
     def __len__(self) -> int:
         return sum(len(source.lines) for source in self.sources)
@@ -88,12 +93,15 @@ class Table:
             )
 
     def is_missing(self, value: object) -> bool:
-        """Return whether a value is missing: None, NaN, the empty text, or a text that stands for one."""
-        return value is None or value == "" or value != value or value in self.missing
+        """Return whether a value is missing: None, NaN, the empty text, or a text or number that stands for one."""
+        if _is_empty(value) or value in self.missing:
+            return True
+        return bool(self.missing_numbers) and read_number(value) in self.missing_numbers
 
     def count_missing(self, name: str) -> int:
         """Return how many values of a column are missing."""
-        return sum(map(self.is_missing, self.columns[name]))
+        counts = Counter(self.columns[name])
+        return sum(count for value, count in counts.items() if self.is_missing(value))
 
     def require_values(self, name: str, allowed: str) -> None:
         """Refuse a missing value. `allowed` is the end of the error message.
@@ -139,9 +147,9 @@ class Table:
     def _describe(self, row: int, name: str) -> str:
         """Return a value for an error message."""
         value = self.columns[name][row]
-        if value in self.missing:
-            return f"{show(value)}, one of dataset.missing_values"
-        return "nothing" if self.is_missing(value) else show(value)
+        if _is_empty(value):
+            return "nothing"
+        return show(value) + ", one of dataset.missing_values" * self.is_missing(value)
 
 
 def join(tables: Sequence[Table]) -> Table:
@@ -157,7 +165,13 @@ def join(tables: Sequence[Table]) -> Table:
     if len(tables) == 1:
         return first
     columns = {name: [value for table in tables for value in table.columns[name]] for name in first.columns}
-    return replace(first, sources=[source for table in tables for source in table.sources], columns=columns)
+    return replace(
+        first,
+        sources=[source for table in tables for source in table.sources],
+        columns=columns,
+        index={name for table in tables for name in table.index},
+        unused={name for table in tables for name in table.columns} - {*first.columns},
+    )
 
 
 def read_csv(key: str, file: Path, roles: Roles, delimiter: str) -> Table:
@@ -290,6 +304,10 @@ def require_rows(key: str, file: Path, rows: int) -> None:
     """Refuse a table without rows. `key` is the config key that names its `file`."""
     if not rows:
         raise ConfigError(f"{key}: {file} holds no rows, allowed: at least one below the names of the columns")
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value == "" or value != value
 
 
 def _as_text(value: object) -> str:

@@ -16,7 +16,7 @@ from raysim.config.block import Allowed
 from raysim.config.error_text import shorten, show
 from raysim.config.signature import takes_keys_of
 from raysim.data.class_order import describe_classes, in_class_order
-from raysim.data.columns import as_column, as_moments, read_time_as
+from raysim.data.columns import as_column, as_moments, read_number, read_time_as
 from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_testing
 from raysim.data.parquet_files import read_parquet
 from raysim.data.table_files import LISTED, Roles, Table, join, read_csv
@@ -146,7 +146,9 @@ def make_table(tables: Sequence[Table], keys: TableKeys) -> Dataset:
             Also if a class has one row only, or is in the test rows only.
     """
     named = _check_roles(table := join(tables), keys)
-    table = replace(table, keys=named, missing=frozenset(keys.missing_values))
+    words = frozenset(keys.missing_values)
+    missing_numbers = frozenset(number for word in words if (number := read_number(word)) is not None)
+    table = replace(table, keys=named, missing=words, missing_numbers=missing_numbers)
     numbers = [name for name in table.columns if name not in named]
     categories = [name for name in table.columns if name in keys.categories]
     if not numbers and not categories:
@@ -208,7 +210,7 @@ def _describe_roles(
     """Yield what each column is for, and which values are missing, a phrase each."""
     roles = [_count(numbers, "number", "numbers")] if numbers else []
     if categories:
-        sizes = [f"{name} ({size - 1:,} values)" for name, size in categories.items()]
+        sizes = [f"{name} ({size - 1:,} value{'s' * (size != 2)})" for name, size in categories.items()]
         roles.append(_count(sizes, "category", "categories"))
     kind = "a number" if labels is None else describe_classes(in_class_order(labels[row] for row in train))
     roles.append(f"target: {_name(keys.target)} ({kind})")
@@ -217,7 +219,9 @@ def _describe_roles(
     if table.ignored:
         yield f"left out by dataset.ignore: {_list(table.ignored)}"
     if table.index:
-        yield f"left out as pandas' index: {_list(table.index)}"
+        yield f"left out as pandas' index: {_list(sorted(table.index))}"
+    if table.unused:
+        yield f"left out of dataset.test: {_list(sorted(table.unused))}"
     missing = {name: count for name in table.columns if (count := table.count_missing(name))}
     if missing:
         counts = [f"{count:,} in {_name(name)}" for name, count in missing.items()]

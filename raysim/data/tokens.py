@@ -69,7 +69,8 @@ class TokenKeys:
 def word() -> re.Pattern[str]:
     r"""Return the pattern of a word. Python's \w does not match the vowel signs of Thai or Hindi, which are marks."""
     marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
-    inside = rf"\w[\w{re.escape(''.join(marks) + JOINERS)}]*"
+    # that is \w[\w and marks]*, but no letter or space of ASCII is looked for among the marks, which takes long
+    inside = rf"\w+(?:(?![\x00-\x7f])[{re.escape(''.join(marks) + JOINERS)}]\w*)*"
     return re.compile(f"{inside}(?:'{inside})*")
 
 

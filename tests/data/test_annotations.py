@@ -498,7 +498,8 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     save(tmp_path / "town" / "train2017" / "7.png", 1)
     data = coco(tmp_path, False, path="town", size=8, classes=("car",))
     assert data.notes == (
-        "used 3 of 4 files; left out: 1 images that instances_train2017.json does not name",
+        "used 3 of 4 files; left out: 1 that instances_train2017.json does not name",
+        "class 0: car",
         "boxes left out: 2 of crowds, 3 of other categories",
         "dataset.train: 1 of 2 images have no boxes",
     )
@@ -508,6 +509,21 @@ def test_images_without_a_label_file_are_counted(tmp_path: Path) -> None:
     write_yolo(tmp_path)
     (tmp_path / "town" / "labels" / "val" / "1.txt").write_text("\n")
     assert yolo(tmp_path, False, path="town", size=8).notes == (
+        "classes 0 to 1: person, car",
         "dataset.train: 1 of 2 images have no boxes, 1 of these no file of boxes",
         "dataset.test: 1 of 2 images have no boxes",
     )
+
+
+def test_boxes_in_fractions_are_no_pixels(tmp_path: Path) -> None:
+    """Read as pixels, they would all be in the first one."""
+
+    def divide(content: dict[str, Any]) -> None:
+        for one in content["annotations"]:
+            one["bbox"] = [0.25, 0.5, 0.5, 0.5]
+
+    write_coco(tmp_path, divide)
+    with pytest.raises(
+        ConfigError, match=r"dataset\.train: .*instances_train2017\.json: found boxes up to 1 only, allow"
+    ):
+        coco(tmp_path, False, path="town", size=8)

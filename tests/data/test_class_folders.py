@@ -112,7 +112,8 @@ def test_folders_below_the_classes_that_may_be_the_classes_are_warned_of(tmp_pat
         *[tmp_path / part / name / f"{k}.png" for part in ("art", "photo") for name in ("cat", "dog") for k in (0, 1)]
     )
     below = "and all images are in folders below these, such as art/cat"
-    advice = "if such folders are the classes, set dataset.path to art"
+    advice = "set dataset.path to one of them, or call those of a split train and test"
+    advice = f"if such folders are the classes, {advice}"
     assert read(tmp_path).doubts == (f"the classes of {tmp_path} are its folders (art, photo), {below}; {advice}",)
 
 

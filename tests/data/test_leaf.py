@@ -108,6 +108,7 @@ def test_celeba_is_the_images_of_a_folder(tmp_path: Path) -> None:
     dataset = read(tmp_path, images="raw", size=4)
     assert dataset.train.x[:, :, 0, 0].tolist() == [[0] * 3, [200] * 3]
     assert (dataset.train.y.tolist(), dataset.test.y.tolist(), dataset.shape) == ([0, 1], [1], (3, 4, 4))
+    assert "dataset.images: found null, and the image name '1.png' " in refusal(tmp_path)
     (tmp_path / "raw" / "1.png").unlink()
     assert "user '7', x[0]: there is no image" in refusal(tmp_path, images="raw")
 

@@ -60,6 +60,33 @@ def refusal(read: Callable[..., Any], *values: Any, **keys: Any) -> str:
     return str(refused.value)
 
 
+def test_a_number_that_stands_for_a_missing_value_has_any_spelling(read: Read) -> None:
+    """pandas writes -999 as -999.0 once a value is missing. Sizes 1, missing, missing, 7 have the mean 4."""
+    keys: dict[str, Any] = {"missing": "mean", "missing_values": ["-999"], "standardize": "none"}
+    lines = [LINES[0], LINES[1].replace("3,", "-999.0,"), LINES[2].replace("5,", "-999,"), LINES[3]]
+    found = read(lines, LINES[:1], **keys)
+    assert found.train.x[:, 0].tolist() == [1, 4, 4, 7]
+    assert found.notes[-1] == "missing values: 2 in size"
+    said = refusal(read, lines, **{**keys, "missing": "refuse"})
+    assert "line 3, column 'size': found '-999.0', one of dataset.missing_values, allowed: a number" in said
+
+
+def test_a_number_that_stands_for_a_missing_value_is_one_in_parquet(write: Read) -> None:
+    columns = {"a": [1, -999, 3, -999], "b": [1.0, 2, -999, 4], "kind": ["x", "x", "y", "y"]}
+    found = write(columns, missing="mean", missing_values=["-999"])
+    assert found.notes[-1] == "missing values: 2 in a, 1 in b"
+    columns["kind"] = ["x", "x", "-999", "y"]
+    said = refusal(write, columns, missing="mean", missing_values=["-999"])
+    assert "row 3, column 'kind' (dataset.target): found '-999', one of dataset.missing_values" in said
+
+
+def test_columns_that_only_the_file_for_testing_has_are_said(read: Read, tmp_path: Path) -> None:
+    read()
+    (tmp_path / "s.csv").write_text(f",{HEADER},later\n0,{LINES[0]},9\n1,{LINES[1]},9\n")
+    found = load_dataset(csv, str(tmp_path), False, {"path": "t.csv", "test": "s.csv", **ROLES})
+    assert found.notes[1:] == ("left out as pandas' index: a column without a name", "left out of dataset.test: later")
+
+
 def test_the_roles_of_all_columns_are_said(read: Read) -> None:
     labels = "target: kind (classes 0 to 1: x, y)"
     assert read().notes == (f"1 number: size; 1 category: color (2 values); {labels}; client: who; time: day",)

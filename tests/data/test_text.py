@@ -260,6 +260,14 @@ def test_lines_for_validation_are_for_testing_if_no_line_is_for_tests(tmp_path, 
     assert "left out of dataset.test: 3 lines of 'train'" in found.notes
 
 
+@pytest.mark.parametrize(("train", "test"), [("Train", "TEST"), ("train", "Test"), ("training", "testing")])
+def test_lines_may_name_their_part_as_folders_do(tmp_path, train, test):
+    """Otherwise lines that say Test would be left out, and training lines drawn to test on."""
+    lines = [{**line, "split": {"train": train, "test": test}.get(line["split"], line["split"])} for line in LINES]
+    dataset = read(write(tmp_path / "t.jsonl", lines))
+    assert (len(dataset.train), len(dataset.test)) == (3, 2)
+
+
 def test_lines_of_other_parts_are_said(tmp_path):
     assert read(write(tmp_path / "t.jsonl")).notes == (
         "left out: 1 lines of 'val'",
@@ -280,6 +288,7 @@ def test_names_that_are_numbers_are_in_order_of_their_value(tmp_path):
         ('{"text": "a", "label": 1, "label": 0}', r"\(the key 'label' twice\), allowed: a JSON object"),
         ('{"text": "\\ud83d", "label": 1}', "line 1: found .*, allowed: a JSON object in UTF-8"),
         ('{"text": "a", "label": ' + "1" * 5000 + "}", "line 1: found .*, allowed: a JSON object"),
+        ('{"text": "a", "label": ""}', "line 1: found 'label': '', allowed: a whole number or a name"),
         ('{"text": "a", "label": NaN}', r"line 1: found 'label': \.nan, allowed: a whole number or a name"),
     ],
 )

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from raysim.config.error_text import nearest, shorten, show
+from raysim.data.class_order import describe_classes
 from raysim.data.dataset import Dataset
 from raysim.data.decoding import Color, decode_dataset
 from raysim.data.detection.box_rows import BoxRows, Row
@@ -100,7 +101,7 @@ def read_dataset(
         replace(split, y=pad_boxes([image.rows for image in images], most))
         for split, images in ((dataset.train, train), (dataset.test, test))
     ]
-    notes = [*boxes.notes(), *_without_boxes("train", train), *_without_boxes("test", test)]
+    notes = [describe_classes(names), *boxes.notes(), *_without_boxes("train", train), *_without_boxes("test", test)]
     if stored:
         notes.append(
             f"{len(stored):,} images are not turned upright, as the sizes in their annotations are the stored ones"

@@ -19,6 +19,7 @@ from raysim.data.detection.coco_file import CocoFile, Id
 from raysim.data.image_files import Listing, describe_files, find_images
 from raysim.data.paths import require_folder
 from raysim.data.pictures import WHITE, Background
+from raysim.system.errors import ConfigError
 from raysim.system.home import expand
 
 LONGEST = 500  # characters of a path in a message
@@ -72,7 +73,7 @@ def _list_named(file: CocoFile, folder: Path) -> Listing:
     named = [Path(os.path.normpath(folder / image.file_name)) for image in file.images.values()]
     listing = find_images(folder) if folder.is_dir() else Listing()
     unnamed = len({Path(os.path.normpath(image)) for image in listing.images} - {*named})
-    return Listing(named, listing.others + Counter({f"images that {file.name} does not name": unnamed}))
+    return Listing(named, listing.others + Counter({f"that {file.name} does not name": unnamed}))
 
 
 def _choose_names(file: CocoFile, classes: Sequence[str] | None) -> Sequence[str]:
@@ -93,6 +94,7 @@ def _by_value(one: Id) -> tuple[bool, int, str]:
 def _images(file: CocoFile, folder: Path, numbers: Mapping[str, int], found: BoxRows) -> list[AnnotatedImage]:
     """Return the images in the order of the file."""
     rows: dict[Id, list[Row]] = {}
+    farthest = 0.0
     for one in file.objects():
         label = numbers.get(file.categories[one.category])
         if one.is_crowd:
@@ -103,10 +105,16 @@ def _images(file: CocoFile, folder: Path, numbers: Mapping[str, int], found: Box
             continue
         image = file.images[one.image]
         left, top, right, bottom = edges = found.around(one.points) if one.box is None else _edges(*one.box)
+        farthest = max(farthest, right, bottom)
         if left == right or top == bottom:  # train2017 has two such boxes
             found.leave_out("without area")
         elif row := found.row(label, edges, (image.width, image.height), one.where):
             rows.setdefault(one.image, []).append(row)
+    if rows and farthest <= 1:
+        allowed = (
+            "boxes in pixels; multiply them by the width and the height of their image if they are fractions of it"
+        )
+        raise ConfigError(f"{file.key}: {file.name}: found boxes up to {farthest:g} only, allowed: {allowed}")
     images = []
     for number, (key, image) in enumerate(file.images.items()):
         path, where = folder / image.file_name, file.place(number)

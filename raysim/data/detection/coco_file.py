@@ -115,7 +115,7 @@ class CocoFile:
     """
 
     def __init__(self, key: str, file: Path) -> None:
-        self.name = file.name
+        self.key, self.name = key, file.name
         content = _load(key, file)
         self._images, self._annotations, categories = (_Entries(content, key, file, name) for name in LISTS)
         self.images: Mapping[Id, CocoImage] = dict(_read_images(self._images))
