@@ -115,7 +115,8 @@ def refuse_other_inputs(config: Config, federation: Federation, before: Identity
 def describe_changes(changed: Sequence[str], round: int) -> str:
     """Return the warning of a run that resumes from a round in other surroundings."""
     what = " and the ".join({**SURROUNDINGS, **DERIVED}[name] for name in changed)
-    return f"the {what} of the run changed since round {round}, from which it resumes; its results are of both versions"
+    results = "its results are of both, which are in summary.json (versions)"
+    return f"the {what} of the run changed since round {round}, from which it resumes; {results}"
 
 
 def _name_input(config: Config, federation: Federation, name: str) -> str:

@@ -347,7 +347,7 @@ def test_a_run_that_resumes_on_another_kind_of_cpu_says_so(tmp_path: Path, monke
     display = Listener()
     raysim.run(None, {"resources.server_cpus": 2}, out=out, local=True, resume=True, display=display)
     changed = "the settings of resources and the kind of machine of the run changed since round 2, from which it resume"
-    assert [line for line in display.said if changed in line]
+    assert [line for line in display.said if changed in line and "which are in summary.json (versions)" in line]
     versions = json.loads((out / "summary.json").read_text())["versions"]
     assert versions["machine"] == f"{before}, then {describe_machine(CPU)}"
     assert versions["settings"] == "server_cpus 1, then server_cpus 2"
