@@ -52,10 +52,11 @@ def read_parquet(key: str, file: Path, roles: Roles) -> Table:
             for batch in contents.iter_batches(AT_ONCE, columns=[*kept]):
                 for place, name in enumerate(kept):
                     values = _values(arrow.types, batch.column(place))
-                    for value in {value for value in values if isinstance(value, str)}:
+                    written = {value for value in values if isinstance(value, str)}
+                    for value in written:
                         size += 0 if value in stored else TEXT + len(value)
                         stored.setdefault(value, value)
-                    columns[name] += [stored.get(value, value) for value in values] if stored else values
+                    columns[name] += [stored.get(value, value) for value in values] if written else values
                 require_memory(CELL * (len(kept) + 1) * rows + size, key, file)
     except ConfigError:
         raise
