@@ -64,7 +64,7 @@ def read_parquet(key: str, file: Path, roles: Roles) -> Table:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ConfigError(f"{key}: {file} cannot be read ({reason}), allowed: a Parquet file") from error
     lines = range(1, rows + 1)
-    return Table([TableFile(key, file, lines, counted="row")], columns, index - {*roles.named}, roles.ignored)
+    return Table([TableFile(key, file, lines, counted="row")], columns, index - {*roles.named}, roles.ignored_of(names))
 
 
 def _index_columns(metadata: Mapping[bytes, bytes]) -> set[str]:

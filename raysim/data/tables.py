@@ -216,8 +216,9 @@ def _describe_roles(
         roles.append(_count(sizes, "category", "categories"))
     kind = "a number" if labels is None else describe_classes(in_class_order(labels[row] for row in train))
     roles.append(f"target: {_name(keys.target)} ({kind})")
-    others = (("client", keys.client and [keys.client]), ("time", keys.time and [keys.time]), ("columns", keys.columns))
-    yield "; ".join([*roles, *(f"{role}: {_list(named)}" for role, named in others if named)])
+    others = (("client", keys.client), ("time", keys.time))
+    roles += [f"{role}: {_name(name)}" for role, name in others if name is not None]
+    yield "; ".join([*roles, f"columns: {_list(keys.columns)}"] if keys.columns else roles)
     if table.ignored:
         yield f"left out by dataset.ignore: {_list(table.ignored)}"
     if table.index:

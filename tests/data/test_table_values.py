@@ -248,6 +248,29 @@ def test_pandas_index_is_no_input(read: Read) -> None:
     assert read(lines, lines, header=f"Unnamed: 1,{HEADER}").shape == (3,)
 
 
+def test_an_ignored_column_must_be_there(read: Read, write: Read) -> None:
+    """With a slip of the pen, the column would stay an input."""
+    said = refusal(read, ignore=["sizes"])
+    assert said.startswith("dataset.ignore: found 'sizes', allowed: one of ['size', 'color', 'who', 'day', 'kind'] in ")
+    assert said.endswith("; did you mean 'size'?")
+    columns = {"a": [1, 2, 3, 4], "kind": ["x", "x", "y", "y"]}
+    assert "dataset.ignore: found 'A', allowed: one of ['a', 'kind']" in refusal(write, columns, ignore=["A"])
+
+
+def test_an_ignored_column_may_be_in_one_of_two_files(read: Read, tmp_path: Path) -> None:
+    read()
+    (tmp_path / "s.csv").write_text(f"id,{HEADER}\n7,{LINES[0]}\n8,{LINES[1]}\n")
+    for path, test in (("t.csv", "s.csv"), ("s.csv", "t.csv")):
+        keys = {"path": path, "test": test, "ignore": ["id"], **ROLES}
+        assert load_dataset(csv, str(tmp_path), False, keys).notes[1:] == ("left out by dataset.ignore: id",)
+
+
+def test_a_column_without_a_name_may_be_the_client(read: Read) -> None:
+    lines = [f"{number % 2},{line}" for number, line in enumerate(LINES)]
+    found = read(lines, header=f",{HEADER}", client="", ignore=["who"])
+    assert "; client: a column without a name; time: day" in found.notes[0]
+
+
 def test_other_columns_without_a_name_can_be_ignored(read: Read) -> None:
     lines = [f"{line},," for line in LINES]
     said = refusal(read, lines, lines, header=f"{HEADER},,")
