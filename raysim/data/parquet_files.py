@@ -10,7 +10,7 @@ from raysim.config.error_text import show
 from raysim.data.paths import require_file
 from raysim.data.table_files import CELL, INDEX, TEXT, Roles, Table, TableFile, choose_columns, require_rows
 from raysim.system.capacity import require_memory
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 from raysim.system.importing import import_extra
 
 AT_ONCE = 1024  # rows that are read at once
@@ -61,7 +61,7 @@ def read_parquet(key: str, file: Path, roles: Roles) -> Table:
     except ConfigError:
         raise
     except Exception as error:  # pyarrow has its own errors for damaged files
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = first_line(error)
         raise ConfigError(f"{key}: {file} cannot be read ({reason}), allowed: a Parquet file") from error
     lines = range(1, rows + 1)
     return Table([TableFile(key, file, lines, counted="row")], columns, index - {*roles.named}, roles.ignored_of(names))

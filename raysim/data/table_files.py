@@ -18,7 +18,7 @@ from raysim.data.columns import as_texts, read_number
 from raysim.data.dataset import Array, as_float32
 from raysim.data.paths import require_file
 from raysim.system.capacity import require_memory
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 
 DAMAGE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
 OFTEN = 2**24  # letters between two checks that a table fits into memory
@@ -224,7 +224,7 @@ def read_csv(key: str, file: Path, roles: Roles, delimiter: str) -> Table:
                     require_memory(CELL * (len(kept) + 1) * len(lines) + stored, key, file)
                     checked = source.read
     except DAMAGE as error:
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = first_line(error)
         raise ConfigError(
             f"{key}: {file} cannot be read ({reason}), allowed: CSV in UTF-8, in .gz if gzipped"
         ) from error
