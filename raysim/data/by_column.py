@@ -14,7 +14,8 @@ from raysim.system.errors import ConfigError
 
 Ranks = npt.NDArray[np.int64]
 
-DATE = re.compile(r"\d{1,4}([./_-])\d{1,2}\1\d{1,4}(?!\d)", re.ASCII)
+DATE = re.compile(r"(?!\d{4}\D\d\d\D\d\d(?!\d))\d{1,4}([./_-])\d{1,2}\1\d{1,4}(?!\d)", re.ASCII)
+"""A date whose text has not the order of time, as 2024/03/30 has."""
 FIRST = 1000  # texts that are looked at
 LONGEST = 20  # letters of a text in a task's name
 BEYOND = np.iinfo(np.int64).max  # a rank that no sample has
