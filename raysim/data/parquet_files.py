@@ -50,8 +50,8 @@ def read_parquet(key: str, file: Path, roles: Roles) -> Table:
             stored: dict[object, object] = {}
             size = 0
             for batch in contents.iter_batches(AT_ONCE, columns=[*kept]):
-                for place, name in enumerate(kept):
-                    values = _values(arrow.types, batch.column(place))
+                for name in kept:
+                    values = _values(arrow.types, batch.column(name))
                     written = {value for value in values if isinstance(value, str)}
                     for value in written:
                         size += 0 if value in stored else TEXT + len(value)

@@ -379,6 +379,13 @@ def test_texts_of_other_encodings_are_read(write: Read, tmp_path: Path) -> None:
         np.testing.assert_array_equal(load_dataset(parquet, str(tmp_path), False, keys).train.x, expected.train.x)
 
 
+def test_a_column_whose_name_is_a_path_into_another_is_the_column(write: Read) -> None:
+    """pyarrow reads s, which is left out, too: its field q has the path s.q."""
+    columns = {"s": [{"q": 1}] * 4, "s.q": [7, 8, 9, 10], "kind": ["x", "x", "y", "y"]}
+    found = write(columns, ignore=["s"], standardize="none")
+    assert sorted([*found.train.x[:, 0], *found.test.x[:, 0]]) == [7, 8, 9, 10]
+
+
 def test_a_row_count_beyond_the_memory_is_refused(write: Read, monkeypatch: Any) -> None:
     machine = this_machine()
     monkeypatch.setattr(capacity, "MOST_FOR_DATA", 1e6 / (machine.memory or 1e6))
