@@ -178,7 +178,7 @@ def _import(kind: str, name: str, target: str) -> Callable[..., Any]:
     module_name, _, attribute = target.partition(":")
     _refuse_pythons_own(kind, name, module_name)
     try:
-        with _switches_restored():
+        with _switches_restored(module_name):
             module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         raise ConfigError(
@@ -194,8 +194,10 @@ def _import(kind: str, name: str, target: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], found)
 
 
-def _switches_restored() -> AbstractContextManager[None]:
-    """Undo what a module sets for the whole process: hosts import it at another time than a local run does."""
+def _switches_restored(module: str) -> AbstractContextManager[None]:
+    """Undo what a module's import sets for the whole process: hosts import it at another time than a local run does."""
+    if module in sys.modules:
+        return nullcontext()  # every client of every round looks components up
     if "torch" not in sys.modules:
         return nullcontext()  # a run sets the switches later; to import torch here would take seconds
     from raysim.system.switches import switches_restored

@@ -118,8 +118,10 @@ class ClientHost:
             RunError: one has other content, or cannot be read.
         """
         self._files = check_files(self._files)
-        yield
-        self._files = check_files(self._files)
+        try:
+            yield
+        finally:  # other content may be the reason of an error
+            self._files = check_files(self._files)
 
     def receive(self, broadcasts: Sequence[Broadcast]) -> None:
         """Store broadcasts, replacing older versions."""

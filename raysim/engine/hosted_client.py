@@ -126,7 +126,8 @@ class HostedClient(Client):
         """
         self.kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
-            self.arrived = self.stream.span(window, window + 1)  # a hook may have changed it in place
+            if self._has_custom_half:
+                self.arrived = self.stream.span(window, window + 1)  # a hook may have changed it in place
             return
         before, self.window = self.stream.stage(max(self.window, 0)), window
         self._see_window()
@@ -215,8 +216,12 @@ class HostedClient(Client):
             self.calls(half, "receive", self)
         if halves:
             self.received = self.model.parameters.clone()
-            if any(is_custom(type(half)) for half in self.halves.values()):
+            if self._has_custom_half:
                 self.calls.received.take_parameters(self.id, self.received)
+
+    @property
+    def _has_custom_half(self) -> bool:
+        return any(is_custom(type(half)) for half in self.halves.values())
 
     def _see_window(self) -> None:
         """Select the current window's data. A user-defined stream holds these samples and those of the memory."""

@@ -17,6 +17,7 @@ from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
+from raysim.system.switches import guard_switches
 
 
 def build_model(
@@ -117,8 +118,15 @@ def check_model(
 
     Raises:
         ConfigError: see `build_model`; or the file of weights has NaN. Or the model fails on the samples, or its output
-            does not have the objective's shape, such as [B, classes] for classification.
+            does not have the objective's shape, such as [B, classes] for classification. Or it changes a switch of
+            torch's.
     """
+    with guard_switches(f"model.name: {name_model(config)}", ConfigError):
+        return _build_and_try(config, shape, classes, vocabulary, new_head)
+
+
+def _build_and_try(config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids, new_head: bool) -> FlatModel:
+    """Return the model, see `check_model`."""
     _require_room(config, shape, classes, vocabulary)
     module, notes = _build(config, shape, classes, vocabulary, new_head)
     model = FlatModel(module)

@@ -65,9 +65,9 @@ def pin_file(key: str, path: Path, used_by_clients: bool = True) -> PinnedFile:
 
 
 def read_stamp(path: Path) -> Stamp:
-    """Return what changes with a file's content. Raises OSError."""
+    """Return what changes with a file's content. The time is the inode's, which no program can set. Raises OSError."""
     found = os.stat(path)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
 
 
 def check_files(files: Iterable[PinnedFile]) -> list[PinnedFile]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from raysim.system.errors import ConfigError, RunError
-from raysim.system.switches import read_switches, switches_restored
+from raysim.system.switches import guard_switches, switches_restored
 
 
 def hashed(*name: int | str, bits: int = 128) -> int:
@@ -125,12 +125,9 @@ def guard_globals(
         instead: this alternative.
     """
     sources = _default_generators()
-    before, switches = _global_states(sources), read_switches()
-    yield
-    changed = [name for name, value in read_switches().items() if value != switches[name]]
-    if changed:
-        way = "allowed: to restore it, or what torch offers for single tensors and blocks, such as dtype="
-        raise error(f"{who} changed {' and '.join(changed)}, which applies to the whole process; {way}")
+    before = _global_states(sources)
+    with guard_switches(who, error):
+        yield
     moved = [name for name, state in _global_states(sources).items() if state != before[name]]
     if moved:
         allowed = f"allowed: {instead}"

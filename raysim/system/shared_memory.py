@@ -1,23 +1,27 @@
 """Values that several parts of a process share: copies without common memory, and whether a value has changed."""
 
 import copy
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from itertools import zip_longest
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.system.state import map_leaves
+from raysim.system.state import Stateful, map_leaves
 
 COMPARED = (int, float, complex, str, bytes, bytearray, set, frozenset, np.generic)
 """The types of other leaves that are compared by value. Objects of other classes may have no comparison."""
 
 
-def nodes(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a value and what is nested in its lists, tuples, mappings and dataclasses, each with its path, as "['w']".
+def nodes(value: Any, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield a value and what is nested in its lists, tuples, mappings and objects, each with its path, as "['w']".
+
+    `above` has the ids of the objects that hold it, since an object may hold itself.
 
     >>> [path for path, _ in nodes({"w": [1, 2]})]
     ['', "['w']", "['w'][0]", "['w'][1]"]
@@ -27,10 +31,19 @@ def nodes(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         parts = [(f"[{key!r:.60}]", part) for key, part in value.items()]
     elif is_dataclass(value) and not isinstance(value, type):
         parts = [(f".{part.name}", getattr(value, part.name)) for part in fields(value)]
+    elif isinstance(value, list | tuple | deque):
+        parts = [(f"[{i}]", part) for i, part in enumerate(value)]
     else:
-        parts = [(f"[{i}]", part) for i, part in enumerate(value)] if isinstance(value, list | tuple) else []
-    for name, part in parts:
-        yield from nodes(part, path + name)
+        parts = [(f".{name}", part) for name, part in _attributes(value).items()]
+    for name, part in parts if id(value) not in above else ():
+        yield from nodes(part, path + name, (*above, id(value)))
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    """Return the attributes of an object of a class of its own, such as an `Encoded` value."""
+    if isinstance(value, Tensor | Stateful | type | ModuleType | FunctionType | MethodType):
+        return {}  # a Stateful one keeps and copies itself
+    return getattr(value, "__dict__", {})
 
 
 def separate(value: Any) -> Any:

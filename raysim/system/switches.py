@@ -8,14 +8,14 @@ At its end, it gives the former values back.
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, RunError
 
 backends: Any = torch.backends  # some of its attributes are newer than the oldest torch that raysim supports
 matmul: Any = torch.backends.cuda.matmul
@@ -317,14 +317,32 @@ def set_torch(device: torch.device, deterministic: bool) -> None:
         backends.cudnn.benchmark = not deterministic
 
 
+@contextmanager
+def guard_switches(who: str, error: type[ConfigError | RunError] = RunError) -> Iterator[None]:
+    """Refuse code that changes a switch: in a run of one process, it would change it for all other code.
+
+    Args:
+        who: the name of the code, for the message.
+        error: the error to raise.
+    """
+    before = read_switches()
+    yield
+    changed = [name for name, value in read_switches().items() if value != before[name]]
+    if changed:
+        way = "allowed: to restore it, or what torch offers for single tensors and blocks, such as dtype="
+        raise error(f"{who} changed {' and '.join(changed)}, which applies to the whole process; {way}")
+
+
 def read_switches() -> Mapping[str, Any]:
     """Return the values of all switches by name; None for one that cannot be read, since others contradict it."""
-    values: dict[str, Any] = {}
-    for switch in SWITCHES:
-        values[switch.name] = None
-        with suppress(RuntimeError):
-            values[switch.name] = switch.get()
-    return values
+    return {switch.name: _read(switch) for switch in SWITCHES}
+
+
+def _read(switch: Switch) -> Any:
+    try:  # not contextlib.suppress: every order of a run reads all switches
+        return switch.get()
+    except RuntimeError:
+        return None
 
 
 def _establish() -> Sequence[tuple[Switch, Any]]:

@@ -5,6 +5,7 @@ not change a bit, either.
 """
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -277,6 +278,15 @@ def test_autograd_s_graph_is_neither_kept_nor_sent(tiny, simulate, what, words):
         simulate(tiny(**ONE_ROUND, methods={f"{HERE}Attached": {"what": what}}))
 
 
+class Box:
+    """An object of no dataclass, as an encoded value may be."""
+
+    whole: "Box | None" = None
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+
+
 @pytest.mark.parametrize(
     ("value", "change", "path"),
     [
@@ -286,6 +296,9 @@ def test_autograd_s_graph_is_neither_kept_nor_sent(tiny, simulate, what, words):
         (Delta(torch.zeros(2), torch.zeros(1)), lambda v: v.buffers.add_(1), ".buffers"),
         ((np.zeros(2), None), lambda v: v[0].fill(1), "[0]"),
         ([torch.tensor([math.nan, 0.0])], lambda v: v[0].clamp_(min=1), "[0]"),
+        ({"b": Box(torch.zeros(2))}, lambda v: v["b"].inside.add_(1), "['b'].inside"),
+        ({"b": Box({"n": 1})}, lambda v: v["b"].inside.update(n=2), "['b'].inside['n']"),
+        ((deque([1, 2]),), lambda v: v[0].append(3), "[0][2]"),
         ([math.nan, torch.tensor(math.nan), np.array(math.nan), {1}], lambda v: None, None),
     ],
 )
@@ -294,6 +307,15 @@ def test_a_changed_part_is_found_by_its_path(value, change, path):
     assert watched.change() is None
     change(value)
     assert watched.change() == path
+
+
+def test_an_object_may_hold_itself():
+    box = Box(torch.zeros(2))
+    box.whole = box
+    watched = Snapshot({"b": box})
+    assert watched.change() is None
+    box.inside.add_(1)
+    assert watched.change() == "['b'].inside"
 
 
 def test_a_separate_copy_shares_nothing():

@@ -214,6 +214,41 @@ def test_weights_that_become_shorter_or_go_end_a_run_in_one_line(tmp_path: Path)
         assert "\n" not in str(caught.value)
 
 
+def test_other_weights_with_the_old_time_and_size_end_a_run(tmp_path: Path) -> None:
+    """As of rsync --times --inplace: only the inode's own time shows it."""
+    write(tmp_path)
+    run, path = frozen(tmp_path), tmp_path / "w.pt"
+    before = path.stat()
+
+    def change() -> None:
+        write_over(path)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with pytest.raises(RunError, match=r"w\.pt is not the file that the run began with"):
+        raysim.run(run, out=tmp_path / "run", local=True, display=Changes(2, change))
+
+
+def test_an_error_that_other_weights_may_have_caused_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    (tmp_path / "fails_with_others.py").write_text("""
+from raysim.api import ClientHalf, Method
+
+class Fails(Method):
+    class Client(ClientHalf):
+        def start(self, client, message):
+            with open("w.pt", "ab") as file:
+                file.write(b"more")
+            raise ValueError("diverged")
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = frozen(tmp_path) | {"methods": {"fails_with_others:Fails": {}}}
+    with pytest.raises(RunError, match=r"^model\.weights: .*w\.pt is not the file that the run began with"):
+        raysim.run(run, out=tmp_path / "run", local=True)
+
+
 def test_weights_that_are_only_touched_or_copied_over_themselves_do_not_matter(tmp_path: Path) -> None:
     write(tmp_path)
     run, path = frozen(tmp_path), tmp_path / "w.pt"

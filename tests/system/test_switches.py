@@ -143,6 +143,13 @@ def test_what_a_custom_module_sets_when_imported_ends_with_the_import(tmp_path, 
     assert torch.get_default_dtype() is torch.float32
 
 
+def test_a_component_that_was_imported_before_is_found_without_setting_switches(monkeypatch):
+    """Every client of every round looks some up, and to set and give back all switches takes as long as a step."""
+    first = resolve("method", "er")
+    monkeypatch.setattr(switches, "switches_restored", None)
+    assert resolve("method", "er") is first
+
+
 def test_code_that_changes_a_switch_during_a_run_is_refused():
     """On Ray, it would change the switch in its own host alone."""
     said = r"^mine changed torch.set_default_dtype, which applies to the whole process; allowed: to restore it, or"
@@ -153,6 +160,36 @@ def test_code_that_changes_a_switch_during_a_run_is_refused():
             torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
         with guard_globals("mine", "client"), torch.no_grad(), torch.autocast("cpu"):
             pass
+
+
+@pytest.mark.parametrize("when", ["built", "called"])
+def test_a_model_that_changes_a_switch_is_refused_at_the_start(when, tmp_path, monkeypatch):
+    """It would compute all that follows in another precision, and in a host on Ray only what this host does."""
+    (tmp_path / "sets_precision.py").write_text("""
+import torch
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        if self.when == "called":
+            torch.set_float32_matmul_precision("medium")
+        with torch.no_grad(), torch.autocast("cpu"), torch.inference_mode():  # these end with their blocks
+            x.sum()
+        return super().forward(x.flatten(1))
+
+def net(shape, classes, *, when: str):
+    if when == "built":
+        torch.set_float32_matmul_precision("medium")
+    found = Net(shape[0], classes)
+    found.when = when
+    return found
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = (
+        r"^model.name: net \(.*:12\) changed .*torch.set_float32_matmul_precision, which applies to the whole process"
+    )
+    with pytest.raises(raysim.ConfigError, match=said):
+        raysim.run(TINY, BRIEF | {"model": {"name": "sets_precision:net", "when": when}}, local=True)
+    raysim.run(TINY, BRIEF | {"model": {"name": "sets_precision:net", "when": "never"}}, local=True, out=tmp_path / "o")
 
 
 def test_switching_does_not_import_torchs_compiler():
