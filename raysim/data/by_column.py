@@ -1,21 +1,21 @@
 """Tasks by a column of the data: intervals of a time stamp, a site or any other value, in ascending order."""
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from raysim.config.error_text import nearest, shorten, show
 from raysim.config.scenarios import ByColumn
-from raysim.data.columns import NUMBERS, read_moment
+from raysim.data.columns import NUMBERS, read_moment, rows_by_value
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
 from raysim.system.errors import ConfigError
 
 Ranks = npt.NDArray[np.int64]
 
-DATE = re.compile(r"\d{1,4}([./_-])\d{1,2}\1\d{1,4}(?!\d)", re.ASCII)
+DATE = re.compile(r"(?!\d{4}\D\d\d\D\d\d(?!\d))\d{1,4}([./_-])\d{1,2}\1\d{1,4}(?!\d)", re.ASCII)
+"""A date whose text has not the order of time, as 2024/03/30 has."""
 FIRST = 1000  # texts that are looked at
 LONGEST = 20  # letters of a text in a task's name
 BEYOND = np.iinfo(np.int64).max  # a rank that no sample has
@@ -117,19 +117,13 @@ def _divide_by_client(
         )
     found = np.empty_like(of_train)
     found_tests = np.searchsorted(_quantiles(of_train, tasks, by_value), of_test, side="right")
-    rows_of_tests = dict(_rows_by_client(tested))
-    for client, rows in _rows_by_client(clients):
+    rows_of_tests = dict(rows_by_value(tested))
+    for client, rows in rows_by_value(clients):
         starts = _quantiles(of_train[rows], tasks, by_value)
         found[rows] = np.searchsorted(starts, of_train[rows], side="right")
         own = rows_of_tests.get(client, np.empty(0, np.int64))
         found_tests[own] = np.searchsorted(starts, of_test[own], side="right")
     return found, found_tests
-
-
-def _rows_by_client(clients: Array) -> Iterator[tuple[object, npt.NDArray[np.int64]]]:
-    """Yield each client id and the rows that have it, ascending."""
-    names, sizes = np.unique(clients, return_counts=True)
-    yield from zip(names.tolist(), np.split(np.argsort(clients, kind="stable"), np.cumsum(sizes)[:-1]), strict=True)
 
 
 def _task(

@@ -2,10 +2,11 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+import numpy.typing as npt
 
 from raysim.config.error_text import show
 from raysim.data.dataset import Array, Dataset, Split
@@ -80,6 +81,12 @@ def as_moments(times: Sequence[datetime], values: Sequence[object], where: Calla
             f"one ({where(with_zone)}), allowed: one of the two in a column"
         )
     return np.array([_to_moment(time) for time in times])
+
+
+def rows_by_value(values: Array) -> Iterator[tuple[object, npt.NDArray[np.int64]]]:
+    """Yield each different value, such as a client id, and the rows that have it, both ascending."""
+    names, sizes = np.unique(values, return_counts=True)
+    yield from zip(names.tolist(), np.split(np.argsort(values, kind="stable"), np.cumsum(sizes)[:-1]), strict=True)
 
 
 def _describe(value: object) -> str:

@@ -17,7 +17,7 @@ from raysim.data.paths import require_file, require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system import seeding
 from raysim.system.capacity import require_memory
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 from raysim.system.home import expand
 
 NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
@@ -133,7 +133,7 @@ def _read_npz(file: Path) -> dict[str, Array]:
             require_memory(declared, "dataset.path", file)
             return {name: archive[name] for name in (*ARRAYS, CLIENTS) if name in archive.files}
     except NPZ_DAMAGE as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = first_line(error)
         raise ConfigError(f"{file}: not a sound .npz of plain arrays ({reason}); save it again") from error
 
 

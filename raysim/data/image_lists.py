@@ -64,8 +64,8 @@ def image_list(
 
     Raises:
         MissingData: a list or a listed image is missing.
-        ConfigError: a line is malformed, a label is in `test` only, or an image is in both lists. An image cannot be
-            read, or the images do not fit into memory.
+        ConfigError: a line is malformed, a label is in `test` only, or an image is in both lists or has two
+            labels. An image cannot be read, or the images do not fit into memory.
     """
     folder, further = root / expand("dataset.path", path), ("a client id",) * client_ids + columns
     lists = [
@@ -163,9 +163,14 @@ def _read_column(lists: Sequence[_Listed], place: int, name: str) -> tuple[Array
 
 
 def _check_lists(training: _Listed, testing: _Listed, first_label: int) -> None:
-    """Refuse a first label without images, a label in the test list only, and an image in both lists."""
+    """Refuse a first label without images, an image with two labels, one in both lists, and a label of tests only."""
     labels = {label for _, label in training.images}
-    trained = {os.path.normpath(image) for image, _ in training.images}  # "../" and "./" are other spellings
+    trained: dict[str, int] = {}
+    for image, label in training.images:
+        if trained.setdefault(os.path.normpath(image), label) != label:  # "../" and "./" are other spellings
+            both = f"{first_label + trained[os.path.normpath(image)]} and {first_label + label}"
+            problem = f"found {image} with the labels {both}, allowed: one label for each image"
+            raise ConfigError(f"dataset.train: {problem}")
     if min(labels):
         problem = f"found {first_label}, allowed: {first_label + min(labels)}, the smallest label in {training.file}"
         raise ConfigError(f"dataset.first_label: {problem}")
@@ -185,7 +190,7 @@ def _read_table(file: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     """Yield the number, from 1, and the text of each non-empty line. Bytes that are not UTF-8 are escaped."""
-    with file.open(encoding="utf-8", errors="surrogateescape") as lines:
+    with file.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
         yield from ((number, line.strip()) for number, line in enumerate(lines, 1) if line.strip())
 
 

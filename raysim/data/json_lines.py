@@ -20,7 +20,7 @@ from raysim.data.paths import require_file
 from raysim.data.split_names import TEST, TRAIN, choose_test, part_of
 from raysim.system import seeding
 from raysim.system.capacity import require_memory
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 
 LONGEST = 2**24  # bytes of a line
 ROW = 600  # bytes of what is kept of a line, without its text
@@ -193,7 +193,7 @@ def _lines(key: str, file: Path) -> Iterator[tuple[int, bytes]]:
                     kept += 1
                     yield number, line
     except DAMAGE as error:
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = first_line(error)
         raise ConfigError(f"{key}: {file} cannot be read ({reason}), allowed: JSON lines, in .gz if gzipped") from error
 
 

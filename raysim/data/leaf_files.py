@@ -14,7 +14,7 @@ from raysim.data.dataset import Array, as_float32
 from raysim.data.json_lines import once_each
 from raysim.data.split_names import TEST, TRAIN, VALIDATION, choose_test
 from raysim.system.capacity import require_memory
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 SHAKESPEARE = 79  # samples of each user that LEAF drops between training and test, and counts in the test file
@@ -117,7 +117,7 @@ def _load(file: Path, held: int) -> Mapping[str, Any]:
         if SURROGATE.search(content):
             json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (OSError, ValueError, RecursionError) as error:
-        reason = show(next(iter(str(error).splitlines()), "") or type(error).__name__)
+        reason = show(first_line(error))
         raise ConfigError(f"dataset.path: {file} cannot be read ({reason}), allowed: a JSON object in UTF-8") from error
     if not isinstance(document, dict):
         raise ConfigError(f"dataset.path: {file}: found {show(document)}, allowed: an object with users and user_data")

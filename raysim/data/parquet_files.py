@@ -10,7 +10,7 @@ from raysim.config.error_text import show
 from raysim.data.paths import require_file
 from raysim.data.table_files import CELL, INDEX, TEXT, Roles, Table, TableFile, choose_columns, require_rows
 from raysim.system.capacity import require_memory
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 from raysim.system.importing import import_extra
 
 AT_ONCE = 1024  # rows that are read at once
@@ -50,20 +50,21 @@ def read_parquet(key: str, file: Path, roles: Roles) -> Table:
             stored: dict[object, object] = {}
             size = 0
             for batch in contents.iter_batches(AT_ONCE, columns=[*kept]):
-                for place, name in enumerate(kept):
-                    values = _values(arrow.types, batch.column(place))
-                    for value in {value for value in values if isinstance(value, str)}:
+                for name in kept:
+                    values = _values(arrow.types, batch.column(name))
+                    written = {value for value in values if isinstance(value, str)}
+                    for value in written:
                         size += 0 if value in stored else TEXT + len(value)
                         stored.setdefault(value, value)
-                    columns[name] += [stored.get(value, value) for value in values] if stored else values
+                    columns[name] += [stored.get(value, value) for value in values] if written else values
                 require_memory(CELL * (len(kept) + 1) * rows + size, key, file)
     except ConfigError:
         raise
     except Exception as error:  # pyarrow has its own errors for damaged files
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = first_line(error)
         raise ConfigError(f"{key}: {file} cannot be read ({reason}), allowed: a Parquet file") from error
     lines = range(1, rows + 1)
-    return Table([TableFile(key, file, lines, counted="row")], columns, index - {*roles.named}, roles.ignored)
+    return Table([TableFile(key, file, lines, counted="row")], columns, index - {*roles.named}, roles.ignored_of(names))
 
 
 def _index_columns(metadata: Mapping[bytes, bytes]) -> set[str]:

@@ -17,7 +17,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from raysim.config.block import Allowed
 from raysim.data.dataset import Array
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # whatever the suffix; others start other programs
 DAMAGE = (
@@ -181,7 +181,7 @@ def _opened(picture: EncodedImage) -> Iterator[tuple[Image.Image, bytes]]:
             with Image.open(stream, formats=FORMATS) as image:
                 yield image, head
     except DAMAGE as error:
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = first_line(error)
         if isinstance(error, UnidentifiedImageError):
             reason = "cannot identify its format"  # Pillow names the stream
         problem = f"{picture.name} cannot be read as an image ({reason})"

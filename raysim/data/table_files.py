@@ -18,7 +18,7 @@ from raysim.data.columns import as_texts, read_number
 from raysim.data.dataset import Array, as_float32
 from raysim.data.paths import require_file
 from raysim.system.capacity import require_memory
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 
 DAMAGE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
 OFTEN = 2**24  # letters between two checks that a table fits into memory
@@ -41,6 +41,10 @@ class Roles:
     named: Collection[str] = ()
     ignored: Collection[str] = ()
 
+    def ignored_of(self, names: Sequence[str]) -> Collection[str]:
+        """Return the columns among these that are left out, each once."""
+        return dict.fromkeys(name for name in names if name in self.ignored)
+
 
 @dataclass(frozen=True)
 class TableFile:
@@ -61,7 +65,7 @@ class Table:
     index: Collection[str] = ()
     """The columns that hold pandas' index. They are left out unless a key names them."""
     ignored: Collection[str] = ()
-    """The columns that the config leaves out."""
+    """The columns that the config leaves out, of those that the files have."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """The config key that names a column, for errors."""
     unused: Collection[str] = ()
@@ -87,7 +91,7 @@ class Table:
     def require(self, key: str, name: str) -> None:
         """Refuse a column that the table does not have. `key` is the config key that names it."""
         if name not in self.columns and name not in self.ignored:
-            file, known = self.sources[-1].file, [*self.columns]
+            file, known = self.sources[-1].file, [*self.columns, *self.ignored]
             raise ConfigError(
                 f"{key}: found {show(name)}, allowed: one of {show(known, LISTED)} in {file}{nearest(name, known)}"
             )
@@ -170,6 +174,7 @@ def join(tables: Sequence[Table]) -> Table:
         sources=[source for table in tables for source in table.sources],
         columns=columns,
         index={name for table in tables for name in table.index},
+        ignored=dict.fromkeys(name for table in tables for name in table.ignored),
         unused={name for table in tables for name in table.columns} - {*first.columns},
     )
 
@@ -219,12 +224,12 @@ def read_csv(key: str, file: Path, roles: Roles, delimiter: str) -> Table:
                     require_memory(CELL * (len(kept) + 1) * len(lines) + stored, key, file)
                     checked = source.read
     except DAMAGE as error:
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = first_line(error)
         raise ConfigError(
             f"{key}: {file} cannot be read ({reason}), allowed: CSV in UTF-8, in .gz if gzipped"
         ) from error
     require_rows(key, file, len(lines))
-    return Table([TableFile(key, file, lines)], columns, index - {*roles.named}, roles.ignored)
+    return Table([TableFile(key, file, lines)], columns, index - {*roles.named}, roles.ignored_of(names))
 
 
 class _Lines:

@@ -16,7 +16,7 @@ from raysim.config.block import Allowed
 from raysim.config.error_text import shorten, show
 from raysim.config.signature import takes_keys_of
 from raysim.data.class_order import describe_classes, in_class_order
-from raysim.data.columns import as_column, as_moments, read_number, read_time_as
+from raysim.data.columns import as_column, as_moments, read_number, read_time_as, rows_by_value
 from raysim.data.dataset import Array, Dataset, Split, as_float32, draw_for_testing
 from raysim.data.parquet_files import read_parquet
 from raysim.data.table_files import LISTED, Roles, Table, join, read_csv
@@ -164,7 +164,9 @@ def make_table(tables: Sequence[Table], keys: TableKeys) -> Dataset:
     clients = None if keys.client is None else table.texts(keys.client)
     replaces = keys.missing == "mean"
     raw = {name: table.numbers(name, replaces, ADVICE_IF_REPLACED if replaces else ADVICE) for name in numbers}
-    groups = clients if keys.standardize == "client" else None
+    groups = None
+    if keys.standardize == "client" and clients is not None:
+        groups = [rows for _, rows in rows_by_value(clients)]
     inputs = [_scale(raw[name], train, groups, keys.standardize != "none", name) for name in numbers]
     texts = {name: table.texts(name) for name in categories}
     ids = {name: _number_categories(values, train) for name, values in texts.items()}
@@ -214,8 +216,9 @@ def _describe_roles(
         roles.append(_count(sizes, "category", "categories"))
     kind = "a number" if labels is None else describe_classes(in_class_order(labels[row] for row in train))
     roles.append(f"target: {_name(keys.target)} ({kind})")
-    others = (("client", keys.client and [keys.client]), ("time", keys.time and [keys.time]), ("columns", keys.columns))
-    yield "; ".join([*roles, *(f"{role}: {_list(named)}" for role, named in others if named)])
+    others = (("client", keys.client), ("time", keys.time))
+    roles += [f"{role}: {_name(name)}" for role, name in others if name is not None]
+    yield "; ".join([*roles, f"columns: {_list(keys.columns)}"] if keys.columns else roles)
     if table.ignored:
         yield f"left out by dataset.ignore: {_list(table.ignored)}"
     if table.index:
@@ -352,23 +355,24 @@ def _check_format(form: str, time: str | None) -> None:
         raise ConfigError(f"dataset.time_format: found {show(form)}, allowed: {allowed}")
 
 
-def _scale(values: Array, train: Rows, groups: Array | None, scales: bool, name: str) -> Array:
+def _scale(values: Array, train: Rows, groups: Sequence[Rows] | None, scales: bool, name: str) -> Array:
     """Return numbers minus the mean, divided by the standard deviation, of the training rows: float64 [n].
 
-    With `groups` [n], they are those of the training rows of the same group, or of all if the group has none. Missing
-    values become the mean, and a standard deviation of 0 becomes 1. Without `scales`, only missing values change.
+    With `groups`, the rows of each, they are those of the training rows of the same group, or of all if the group has
+    none. Missing values become the mean, and a standard deviation of 0 becomes 1. Without `scales`, only missing values
+    change.
     """
-    known = train[np.isfinite(values[train])]
-    if not len(known):
+    is_known = np.zeros(len(values), bool)
+    is_known[train] = np.isfinite(values[train])
+    if not is_known.any():
         raise ConfigError(
             f"dataset.path: the column {show(name)} has no number in any training row; name it in dataset.ignore"
         )
-    scaled = _scale_like(values, values[known], scales)
-    if groups is None:
-        return scaled
-    for group in np.unique(groups[known]).tolist():
-        rows = np.flatnonzero(groups == group)
-        scaled[rows] = _scale_like(values[rows], values[known[groups[known] == group]], scales)
+    scaled = _scale_like(values, values[is_known], scales)
+    for rows in groups or ():
+        known = rows[is_known[rows]]
+        if len(known):
+            scaled[rows] = _scale_like(values[rows], values[known], scales)
     return scaled
 
 

@@ -124,6 +124,11 @@ def convert_to_run_error(advice: str = "raysim run --local helps to debug it") -
         raise brief from None
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message, or its type if it has none."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def describe_error(error: BaseException) -> str:
     """Return an exception as one line: its message, its place in custom code, and its notes."""
     notes = getattr(error, "__notes__", ())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, first_line
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def import_torchvision(module: str, needed_by: str) -> Any:
     try:
         return importlib.import_module(f"torchvision.{module}")
     except Exception as error:  # if built for another torch, its C++ operators may raise anything
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = first_line(error)
         problem = f"torchvision cannot be imported ({reason}); install the torchvision that fits your torch: "
         problem += "pip install --upgrade torch torchvision"
         raise ConfigError(f"{needed_by}: {problem}") from error

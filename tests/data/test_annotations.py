@@ -486,6 +486,12 @@ def test_a_frames_size_is_compared_with_its_file(width: str, words: str, tmp_pat
         carla(tmp_path, False, path="drive", size=8)
 
 
+def test_an_object_without_a_name_is_refused(tmp_path: Path) -> None:
+    write_carla(tmp_path, voc(("", *BOX)))
+    with pytest.raises(ConfigError, match=r"000001.xml, object 1: found no name, allowed: the name of a class"):
+        carla(tmp_path, False, path="drive", size=8)
+
+
 # --- What is said
 
 

@@ -196,6 +196,17 @@ def test_a_split_that_cannot_be_meant_is_refused(pacs: Path) -> None:
     )
 
 
+def test_a_list_may_begin_with_a_byte_order_mark_and_names_an_image_with_one_label(pacs: Path) -> None:
+    """Windows' editors write the mark. An image twice with one label counts twice."""
+    file = pacs / "PACS" / "photo_train_kfold.txt"
+    lines = file.read_text()
+    file.write_text(f"{lines}./photo/dog/pic_10.png 1\n", encoding="utf-8-sig")
+    assert values(load_dataset(image_list, str(pacs), False, of_pacs("photo")).train) == [10, 11, 20, 10]
+    file.write_text(f"{lines}./photo/dog/pic_10.png 2\n")
+    said = refusal(image_list, pacs, of_pacs("photo"))
+    assert "pic_10.png with the labels 1 and 2, allowed: one label for each image" in said
+
+
 def test_missing_lists_and_images_are_named(pacs: Path) -> None:
     lists = pacs / "PACS"
     assert refusal(image_list, pacs, of_pacs("photo", train="PACS/photos.txt")) == (

@@ -229,6 +229,9 @@ def test_texts_that_look_like_dates_are_doubted_where_they_order_tasks(read: Rea
         )
 
     assert any("found 'day' with texts that look like dates, such as '30.03.2021'" in line for line in doubts("day"))
+    lines = [line.replace("2024-01-0", "2024/01/0") for line in LINES]  # the order of these texts is that of time
+    read(lines, lines, time=None, columns=["day"])
+    assert not any("look like dates" in line for line in doubts("day"))
     assert not any("dates" in line for line in doubts("who"))
 
 
@@ -246,6 +249,29 @@ def test_pandas_index_is_no_input(read: Read) -> None:
             3,
         ]
     assert read(lines, lines, header=f"Unnamed: 1,{HEADER}").shape == (3,)
+
+
+def test_an_ignored_column_must_be_there(read: Read, write: Read) -> None:
+    """With a slip of the pen, the column would stay an input."""
+    said = refusal(read, ignore=["sizes"])
+    assert said.startswith("dataset.ignore: found 'sizes', allowed: one of ['size', 'color', 'who', 'day', 'kind'] in ")
+    assert said.endswith("; did you mean 'size'?")
+    columns = {"a": [1, 2, 3, 4], "kind": ["x", "x", "y", "y"]}
+    assert "dataset.ignore: found 'A', allowed: one of ['a', 'kind']" in refusal(write, columns, ignore=["A"])
+
+
+def test_an_ignored_column_may_be_in_one_of_two_files(read: Read, tmp_path: Path) -> None:
+    read()
+    (tmp_path / "s.csv").write_text(f"id,{HEADER}\n7,{LINES[0]}\n8,{LINES[1]}\n")
+    for path, test in (("t.csv", "s.csv"), ("s.csv", "t.csv")):
+        keys = {"path": path, "test": test, "ignore": ["id"], **ROLES}
+        assert load_dataset(csv, str(tmp_path), False, keys).notes[1:] == ("left out by dataset.ignore: id",)
+
+
+def test_a_column_without_a_name_may_be_the_client(read: Read) -> None:
+    lines = [f"{number % 2},{line}" for number, line in enumerate(LINES)]
+    found = read(lines, header=f",{HEADER}", client="", ignore=["who"])
+    assert "; client: a column without a name; time: day" in found.notes[0]
 
 
 def test_other_columns_without_a_name_can_be_ignored(read: Read) -> None:
@@ -351,6 +377,13 @@ def test_texts_of_other_encodings_are_read(write: Read, tmp_path: Path) -> None:
         files.write_table(arrow.table(columns), file, use_dictionary=False, column_encoding=encodings)
         keys = {"path": "t.parquet", "target": "kind", "categories": ["c"]}
         np.testing.assert_array_equal(load_dataset(parquet, str(tmp_path), False, keys).train.x, expected.train.x)
+
+
+def test_a_column_whose_name_is_a_path_into_another_is_the_column(write: Read) -> None:
+    """pyarrow reads s, which is left out, too: its field q has the path s.q."""
+    columns = {"s": [{"q": 1}] * 4, "s.q": [7, 8, 9, 10], "kind": ["x", "x", "y", "y"]}
+    found = write(columns, ignore=["s"], standardize="none")
+    assert sorted([*found.train.x[:, 0], *found.test.x[:, 0]]) == [7, 8, 9, 10]
 
 
 def test_a_row_count_beyond_the_memory_is_refused(write: Read, monkeypatch: Any) -> None:

@@ -113,8 +113,11 @@ def _read(file: Path) -> _File:
     objects = []
     for number, one in enumerate(tree.iterfind("object"), 1):
         where = f"{file}, object {number}"
+        name = one.findtext("name", "").strip()
+        if not name:
+            raise ConfigError(f"{where}: found no name, allowed: the name of a class")
         left, top, right, bottom = (_number(one, f"bndbox/{edge}", where) for edge in EDGES)
-        objects.append(_Object(one.findtext("name", "").strip(), (left, top, right, bottom), where))
+        objects.append(_Object(name, (left, top, right, bottom), where))
     return _File(str(file), (width, height), objects)
 
 

@@ -51,7 +51,7 @@ def coco(
     Raises:
         MissingData: a folder, a file or an image is missing.
         ConfigError: a file is damaged, or an id or a name is given twice. An image has other proportions. A box is
-            negative, not in its image (see `boxes`), or of an unknown category.
+            negative, not in its image (see `boxes`), or of an unknown category. All boxes are in the first pixel.
     """
     folder, found = require_folder(root / expand("dataset.path", path)), BoxRows(boxes)
     files = [
