@@ -17,7 +17,7 @@ from raysim.data.columns import check_columns
 from raysim.data.dataset import Array, Dataset, MissingData, Split
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
-from raysim.system.errors import ConfigError, locate_errors
+from raysim.system.errors import ConfigError, locate_errors, single_line
 from raysim.system.home import expand, find_home
 from raysim.system.seeding import guard_globals
 
@@ -68,9 +68,11 @@ def load_dataset(
             folder = resolve_root(root)
             with _home_explained(folder):
                 dataset = function(folder, download, **keys)
-        return check_dataset(dataset, place_of(function) if is_custom(function) else name)
+        checked = check_dataset(dataset, place_of(function) if is_custom(function) else name)
     except OSError as error:
         raise MissingData(f"dataset {name}: its files cannot be read: {error}"[:300]) from error
+    notes, doubts = (tuple(map(single_line, lines)) for lines in (checked.notes, checked.doubts))
+    return replace(checked, notes=notes, doubts=doubts)  # they have names of files and columns, with any characters
 
 
 @contextmanager
