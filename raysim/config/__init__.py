@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from raysim.config.block import blocks_in
 from raysim.config.bundled import find_config
-from raysim.config.component import Component
+from raysim.config.component import ByName, Component
 from raysim.config.component_keys import ComponentKeys, contradictions_in
 from raysim.config.consistency import contradictions
 from raysim.config.document import Document, Given, Keys, Mistake, first_mistake, to_plain, walk
@@ -124,6 +124,8 @@ def apply_overrides(document: Document, overrides: Sequence[str] | Mapping[str, 
 def spell_out_names(block: type[BaseModel], values: dict[str, object]) -> None:
     """Replace names by blocks, so that an override can set a key in them: model=mlp model.hidden=[8]."""
     for name, field in block.model_fields.items():
+        if isinstance(values.get(name), str) and any(isinstance(item, ByName) for item in field.metadata):
+            values[name] = {values[name]: {}}
         for below in blocks_in(field.annotation):
             given = values.get(name)
             if isinstance(given, str) and issubclass(below, Component):

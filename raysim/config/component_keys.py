@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from raysim.config.block import Block, keys_in
 from raysim.config.component import ByName, Component, Values
 from raysim.config.document import Keys, Mistake
-from raysim.config.error_text import describe_unknown, show
+from raysim.config.error_text import show
 from raysim.config.lookup import resolve
-from raysim.config.mistakes import explain_errors, find_meant
+from raysim.config.mistakes import describe_unknown_key, explain_errors
 from raysim.config.signature import keys_of, own_values
 from raysim.system.errors import ConfigError
 
@@ -98,8 +98,7 @@ class ComponentKeys:
         for key in given:
             if key not in known:
                 siblings, at_key = [*common, *known], (*keys, key)
-                meant = find_meant(self._root, self._values, at_key, siblings)
-                words = describe_unknown("key", key, siblings, f" of {show(name)}", meant=meant)
+                words = describe_unknown_key(self._root, self._values, at_key, siblings, f" of {show(name)}")
                 self.mistakes.append(Mistake(at_key, words))
         given = {key: value for key, value in given.items() if key in known}
         try:
