@@ -5,6 +5,7 @@ component_blocks.py.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,13 +144,28 @@ def parse_overrides(overrides: Sequence[str] | Mapping[str, object]) -> Iterator
             keys, value = split_key(str(key), str(key)), to_plain(found)
             yield Given(keys, f"{key}={show(value)}", order), value
         return
-    for order, text in enumerate(map(str, overrides)):
+    texts = [str(text) for text in overrides]
+    for order, text in enumerate(texts):
         key, equals, value_text = text.partition("=")
         if not equals:
-            near = f"; did you mean 'methods={text}'?" if text in table("method") else ""
-            raise ConfigError(f"found no '=', allowed: KEY=VALUE, such as seed=1{near}", shorten(text))
+            words = f"found no '=', allowed: KEY=VALUE, such as seed=1{_meant(texts, order)}"
+            raise ConfigError(words, shorten(text))
         given = Given(split_key(key, text), text, order)
         yield given, parse_value(value_text, given)
+
+
+def _meant(texts: Sequence[str], place: int) -> str:
+    """Return the suggestion for an override that is no KEY=VALUE: without spaces, with =, or with the key methods."""
+    text, *after = texts[place:]
+    if after and after[0].startswith("="):
+        joined = f"{text}{after[0]}" + "".join(after[1:2] * (after[0] == "="))
+        return f"; did you mean '{shorten(joined)}', without spaces?"
+    colon = re.fullmatch(r"([a-z_]+(?:\.[a-z_]+)*):(.+)", text)
+    if colon and colon[1].partition(".")[0] in Config.model_fields:
+        return f"; did you mean '{shorten(f'{colon[1]}={colon[2].strip()}')}'?"
+    if place and texts[place - 1].endswith("="):
+        return f"; did you mean '{shorten(texts[place - 1] + text)}', without spaces?"
+    return f"; did you mean 'methods={text}'?" if text in table("method") else ""
 
 
 def split_key(key: str, shown: str) -> Keys:

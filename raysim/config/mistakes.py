@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from raysim.config.block import Allowed, KeySchema, blocks_in, keys_in
-from raysim.config.brought_names import KEYS, NAMES, NONE_NEEDED
+from raysim.config.brought_names import BLOCKS, KEYS, NAMES, NONE_NEEDED
 from raysim.config.component import ByName, Component
 from raysim.config.document import REQUIRED, Keys, Mistake, dotted
 from raysim.config.error_text import (
@@ -66,8 +67,35 @@ def _explain(root: type[BaseModel], values: Values, line: Mapping[str, Any]) -> 
     if schema.selector() and isinstance(value, Mapping):
         return _explain_choice((*keys, schema.selector()), value, schema.choices())
     items = value if isinstance(value, list | tuple) else [value]
-    near = next(filter(None, (nearest(item, schema.names()) for item in items)), "")
+    near = _find_block(field, schema, keys, value) or next(
+        filter(None, (nearest(i, schema.names()) for i in items)), ""
+    )
     return Mistake(keys, f"found {show(value)}, allowed: {schema.words()}{near}")
+
+
+def _find_block(field: FieldInfo, schema: KeySchema, keys: Keys, value: object) -> str:
+    """Return the suggestion for a value that is given in the place of a block, or nothing."""
+    at = dotted(keys)
+    if isinstance(value, list) and any(isinstance(item, ByName) for item in field.metadata):
+        return suggest_names(at, value)
+    if schema.selector() and isinstance(value, str):
+        names = schema.choices()
+        brought = find_brought(value, NAMES["task scenario"]) if keys == ("scenario",) else []
+        choice = value if value in names else find_nearest(value, names)
+        kind, _, further = brought[0].partition(" with ") if brought else (choice, "", "")
+        if kind in names:
+            return f"; did you mean '{at}={schema.example(str(kind))}'" + f" with '{further}'" * bool(further) + "?"
+    if at in BLOCKS and isinstance(value, bool | int | float | str):
+        meant = [f"{BLOCKS[at][0]}={show(value)}"] if len(BLOCKS[at]) == 1 else BLOCKS[at]
+        return f"; did you mean {either(map(quote_meant, meant))}?"
+    return ""
+
+
+def suggest_names(at: str, names: Sequence[object]) -> str:
+    """Return the suggestion for names that are given as a list, or nothing where they are no names."""
+    if not names or not all(isinstance(name, str) for name in names):
+        return ""
+    return f"; did you mean '{at}={{{', '.join(f'{name}: {{}}' for name in names)}}}'?"
 
 
 def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: type[BaseModel]) -> Mistake:

@@ -35,7 +35,7 @@ IN_THE_FILE = [
     ("clients: {count: 4}", "clients: {}", ("run.yaml:6: clients.count: this key is required and missing, allowed: a "
      "whole number >= 1 and <= 1000000")),
     ("clients: {count: 4}", "clients: 4", ("run.yaml:6: clients: found 4, allowed: a block with the keys count, "
-     "arrive, leave, dropout")),
+     "arrive, leave, dropout; did you mean 'clients.count=4'?")),
     ("clients: {count: 4}", "clients:", ("run.yaml:6: clients: found null, allowed: a block with the keys count, "
      "arrive, leave, dropout")),
     ("rounds_per_task", "rouds_per_task", ("run.yaml:9: training.rouds_per_task: unknown key 'rouds_per_task'; did you "
@@ -169,7 +169,7 @@ ON_THE_COMMAND_LINE = [
     (["methods.der.lr=0"], "methods.der.lr=0: unknown key 'lr' of 'der'; did you mean 'training.optimizer.lr'?"),
     (["methods.picky.pairs=3"], "methods.picky.pairs=3: found 3: it must be\\neven"),
     (["methods=[der]"], ("methods=[der]: found ['der'], allowed: a block of method names, each with its keys, such as "
-     "{fedprox: {mu: 0.1}}")),
+     "{fedprox: {mu: 0.1}}; did you mean 'methods={der: {}}'?")),
     (["methods.der=0.5"], "methods.der=0.5: found 0.5, allowed: a block of the method's keys"),
     (["methods.my.own:Thing.mu=1"], ("methods.my.own:Thing.mu=1: methods.my.own:Thing: method 'my.own:Thing': the "
      "module my.own cannot be imported: ModuleNotFoundError: No module named 'my'")),

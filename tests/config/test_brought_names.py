@@ -93,6 +93,30 @@ ANSWERS = {
     "trian_samples=100": "did you mean 'dataset.train_samples'?",
 }
 
+FORMS = {
+    "clients=20": "clients=20: found 20, allowed: a block with the keys count, arrive, leave, dropout; "
+    "did you mean 'clients.count=20'?",
+    "memory=500": "did you mean 'memory.capacity=500'?",
+    "participation=0.5": "did you mean 'participation.fraction' or 'participation.count'?",
+    "scenario=class_incremental": "did you mean 'scenario={kind: class_incremental, tasks: 5}'?",
+    "scenario=class-incremental": "did you mean 'scenario={kind: class_incremental, tasks: 5}'?",
+    "scenario=cil": "did you mean 'scenario={kind: class_incremental, tasks: 5}'?",
+    "scenario=task_il": "'scenario={kind: class_incremental, tasks: 5}' with 'training.logits=task'?",
+    "scenario=by_column": "did you mean 'scenario={kind: by_column, tasks: 5, column: time}'?",
+    "schedule=asynchronous": "did you mean 'schedule={kind: asynchronous}'?",
+    "methods=er,ewc": "methods=er,ewc: found 'er,ewc', allowed: a block of the methods; "
+    "did you mean 'methods={er: {}, ewc: {}}'?",
+    "methods=er+ewc": "did you mean 'methods={er: {}, ewc: {}}'?",
+    "methods=[er,lwf]": "did you mean 'methods={er: {}, lwf: {}}'?",
+    "callbacks=[wandb]": "did you mean 'callbacks={wandb: {}}'?",
+    "clients.count = 10": "clients.count: found no '=', allowed: KEY=VALUE, such as seed=1; "
+    "did you mean 'clients.count=10', without spaces?",
+    "clients.count =10": "did you mean 'clients.count=10', without spaces?",
+    "clients.count= 10": "did you mean 'clients.count=10', without spaces?",
+    "clients.count:10": "did you mean 'clients.count=10'?",
+    "er": "did you mean 'methods=er'?",
+}
+
 
 def refusal(line: str) -> str:
     with pytest.raises(ConfigError) as caught:
@@ -119,6 +143,18 @@ def test_a_name_from_elsewhere_is_answered_by_its_meaning(line: str) -> None:
 @pytest.mark.parametrize("line", ANSWERS)
 def test_no_hint_leads_to_another_simulation(line: str) -> None:
     assert ANSWERS[line] in refusal(line)
+
+
+@pytest.mark.parametrize("line", FORMS)
+def test_another_way_of_writing_is_answered_with_the_line_to_type(line: str) -> None:
+    assert FORMS[line] in refusal(line)
+
+
+def test_a_name_has_keys_in_what_follows() -> None:
+    config = load("quickstart", ["methods=er", "methods.er.sample_size=8", "callbacks=early_stopping"])
+    assert config.methods["er"]["sample_size"] == 8
+    config = load("quickstart", {"callbacks": "early_stopping", "callbacks.early_stopping.patience": 7})
+    assert config.callbacks["early_stopping"]["patience"] == 7
 
 
 TASKS = {"scenario": {"kind": "class_incremental", "tasks": 2}, "methods": {"er": {}, "ewc": {}, "fedprox": {}}}
