@@ -75,7 +75,7 @@ def _explain(root: type[BaseModel], values: Values, line: Mapping[str, Any]) -> 
 
 def _find_block(field: FieldInfo, schema: KeySchema, keys: Keys, value: object) -> str:
     """Return the suggestion for a value that is given in the place of a block, or nothing."""
-    at = dotted(keys)
+    at, is_block = dotted(keys), any(blocks_in(field.annotation))
     if isinstance(value, list) and any(isinstance(item, ByName) for item in field.metadata):
         return suggest_names(at, value)
     if schema.selector() and isinstance(value, str):
@@ -85,7 +85,7 @@ def _find_block(field: FieldInfo, schema: KeySchema, keys: Keys, value: object) 
         kind, _, further = brought[0].partition(" with ") if brought else (choice, "", "")
         if kind in names:
             return f"; did you mean '{at}={schema.example(str(kind))}'" + f" with '{further}'" * bool(further) + "?"
-    if at in BLOCKS and isinstance(value, bool | int | float | str):
+    if is_block and at in BLOCKS and isinstance(value, bool | int | float | str):
         meant = [f"{BLOCKS[at][0]}={show(value)}"] if len(BLOCKS[at]) == 1 else BLOCKS[at]
         return f"; did you mean {either(map(quote_meant, meant))}?"
     return ""

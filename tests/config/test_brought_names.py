@@ -1,7 +1,10 @@
 """Names and ways of writing that people bring from other frameworks: what each of them is answered, and what works."""
 
+from pathlib import Path
+
 import pytest
 
+from raysim.cli import main
 from raysim.command_line import COMMANDS as REAL_COMMANDS
 from raysim.config import ConfigError, load
 from raysim.config.brought_names import BLOCKS, COMMANDS, KEYS, NAMES, NONE_NEEDED
@@ -118,6 +121,12 @@ FORMS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory without configs."""
+    monkeypatch.chdir(tmp_path)
+
+
 def refusal(line: str) -> str:
     with pytest.raises(ConfigError) as caught:
         load("quickstart", _split(line))
@@ -155,6 +164,39 @@ def test_a_name_has_keys_in_what_follows() -> None:
     assert config.methods["er"]["sample_size"] == 8
     config = load("quickstart", {"callbacks": "early_stopping", "callbacks.early_stopping.patience": 7})
     assert config.callbacks["early_stopping"]["patience"] == 7
+
+
+COMMAND_LINES = {
+    "train quickstart": "unknown command 'train'; did you mean 'run'?",
+    "ls": "did you mean 'list'?",
+    "plot runs": "did you mean 'report'?",
+    "help nothing": "unknown command 'nothing'",
+    "run quickstart --buffer_size 500": "--buffer_size 500; did you mean 'memory.capacity=500'?",
+    "run quickstart --num-clients=20": "did you mean 'clients.count=20'?",
+    "run quickstart --lr 0.1": "did you mean 'training.optimizer.lr=0.1'?",
+    "run quickstart --epochs 5": "did you mean 'training.local_epochs=5'?",
+    "run quickstart --strategy er": "did you mean 'methods=er'?",
+    "run quickstart --seed 3": "did you mean 'seed=3'?",
+    "run quickstart --debug": "; add the option --local, which needs no Ray; see raysim run --help",
+    "new quickstart": "quickstart: found a name without .yaml, and nothing was written; did you mean "
+    "`raysim new my.yaml --from quickstart`?",
+}
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_a_command_from_elsewhere_is_answered(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    output, said = capsys.readouterr()
+    assert COMMAND_LINES[line] in said
+    assert (output, len(said.splitlines())) == ("", 1)
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, same in ((["help"], ["--help"]), (["help", "run"], ["run", "--help"])):
+        assert main(given) == 0
+        told = capsys.readouterr().out
+        assert main(same) == 0
+        assert told == capsys.readouterr().out
 
 
 TASKS = {"scenario": {"kind": "class_incremental", "tasks": 2}, "methods": {"er": {}, "ewc": {}, "fedprox": {}}}
