@@ -221,8 +221,13 @@ def _list(parser: ArgumentParser, asked: Namespace) -> int:
 
     if asked.json:
         _print_json([*find_components(asked.kind, asked.name)])
-    else:
-        print(*fit_lines(list_components(asked.kind, asked.name), sys.stdout), sep="\n")
+        return 0
+    lines = [*list_components(asked.kind, asked.name)]
+    if asked.kind == "datasets" and asked.name is not None:
+        from raysim.data.places import describe_files
+
+        lines += describe_files(asked.name, [key["key"] for key in find_components(asked.kind, asked.name)])
+    print(*fit_lines(lines, sys.stdout), sep="\n")
     return 0
 
 
