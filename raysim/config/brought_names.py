@@ -91,6 +91,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "evaluation.validation_fraction": ("val_split", "validation_split", "val_fraction", "validation", "val_ratio"),
     "checkpoint.every_rounds": ("savecheck", "save_every", "save_freq", "save_interval", "checkpoint.rounds"),
     "logging.tensorboard": ("tensorboard", "tb", "nowand", "log_dir", "logger"),
+    "callbacks.early_stopping.patience": ("patience", "early_stopping_patience", "early_stop_patience"),
     "callbacks=wandb": ("wandb", "wandb_project", "use_wandb", "wandb_entity"),
 }  # fmt: skip
 """Keys, each with names of the same meaning elsewhere."""

@@ -71,7 +71,7 @@ class ComponentKeys:
             if kind == "method" and name.lower() in ("fedavg", *SCHEDULES):
                 self.mistakes += _no_method(name.lower(), given, at)
             elif len(several := SEVERAL.split(name.strip("[]() "))) > 1:
-                near = suggest_names(dotted(keys), several)
+                near = suggest_names(dotted(keys), [one for one in several if one])
                 self.mistakes.append(Mistake(keys, f"found {show(name)}, allowed: a block of the {kind}s{near}"))
             elif not isinstance(given, Mapping | None):
                 self.mistakes.append(Mistake(at, f"found {show(given)}, allowed: a block of the {kind}'s keys"))

@@ -86,7 +86,8 @@ def _find_block(field: FieldInfo, schema: KeySchema, keys: Keys, value: object) 
         if kind in names:
             return f"; did you mean '{at}={schema.example(str(kind))}'" + f" with '{further}'" * bool(further) + "?"
     if is_block and at in BLOCKS and isinstance(value, bool | int | float | str):
-        meant = [f"{BLOCKS[at][0]}={show(value)}"] if len(BLOCKS[at]) == 1 else BLOCKS[at]
+        typed = show(value).strip("'")
+        meant = [f"{BLOCKS[at][0]}={typed}"] if len(BLOCKS[at]) == 1 else BLOCKS[at]
         return f"; did you mean {either(map(quote_meant, meant))}?"
     return ""
 
@@ -163,9 +164,11 @@ def find_meant(root: type[BaseModel], values: Values, keys: Keys, known: Sequenc
     if find_slip(name, known):
         return []  # which is suggested without this
     given = _value_at(values, keys)
-    below = [dotted((*keys, key)) for key in given] if isinstance(given, Mapping) else []
-    names = (dotted(keys), *below, name)
-    brought = next(filter(None, (find_brought(one, KEYS) for one in names)), [])
+    dots = [dotted(keys)] if above else []
+    dots += [dotted((*keys, key)) for key in given] if isinstance(given, Mapping) else []
+    if in_its_block := [own for one in dots for own in find_brought(one, KEYS)]:
+        return in_its_block[:MOST_MEANT]
+    brought = find_brought(name, KEYS)
     if not brought and find_nearest(name, known) and not any(map(is_below, _walk_keys(root, None))):
         return []  # before the components are imported, which takes seconds
     everywhere = sorted(set(_walk_keys(root, values)))

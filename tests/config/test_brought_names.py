@@ -93,6 +93,8 @@ ANSWERS = {
     "scenario.kind=cil": "did you mean 'class_incremental'?",
     "scenario.kind=task-il": "did you mean 'class_incremental' with 'training.logits=task'?",
     "clients.rate=1": "unknown key 'rate'; allowed: count, arrive, leave, dropout",
+    "evaluation.rounds=3": "did you mean 'evaluation.every_rounds'?",
+    "patience=3": "did you mean 'callbacks.early_stopping.patience' or 'resources.patience'?",
     "trian_samples=100": "did you mean 'dataset.train_samples'?",
 }
 
@@ -109,6 +111,8 @@ FORMS = {
     "schedule=asynchronous": "did you mean 'schedule={kind: asynchronous}'?",
     "methods=er,ewc": "methods=er,ewc: found 'er,ewc', allowed: a block of the methods; "
     "did you mean 'methods={er: {}, ewc: {}}'?",
+    "methods=er,": "did you mean 'methods={er: {}}'?",
+    "aggregation=samples": "did you mean 'aggregation.weights=samples'?",
     "methods=er+ewc": "did you mean 'methods={er: {}, ewc: {}}'?",
     "methods=[er,lwf]": "did you mean 'methods={er: {}, lwf: {}}'?",
     "callbacks=[wandb]": "did you mean 'callbacks={wandb: {}}'?",
