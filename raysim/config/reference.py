@@ -132,7 +132,8 @@ def find_components(listed: str | None, name: str | None = None) -> Iterator[dic
         yield from ({"kind": kind, "description": KINDS[kinds[kind]].about} for kind in kinds)
         return
     if listed not in kinds:
-        raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds)}")
+        meant = [f"raysim list {kind} {listed}" for kind, named in kinds.items() if listed in table(named)]
+        raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds, meant=meant)}")
     kind = kinds[listed]
     if name is None:
         for known in table(kind):

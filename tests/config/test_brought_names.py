@@ -173,6 +173,8 @@ def test_a_name_has_keys_in_what_follows() -> None:
 COMMAND_LINES = {
     "train quickstart": "unknown command 'train'; did you mean 'run'?",
     "ls": "did you mean 'list'?",
+    "list er": "unknown kind 'er'; did you mean 'raysim list methods er'?",
+    "list cifar10": "did you mean 'raysim list datasets cifar10'?",
     "plot runs": "did you mean 'report'?",
     "help nothing": "unknown command 'nothing'",
     "run quickstart --buffer_size 500": "--buffer_size 500; did you mean 'memory.capacity=500'?",
