@@ -19,6 +19,7 @@ from raysim.config.error_text import (
     find_slip,
     nearest,
     quote_meant,
+    shorten,
     show,
 )
 from raysim.config.lookup import resolve, table
@@ -78,6 +79,8 @@ def _find_block(field: FieldInfo, schema: KeySchema, keys: Keys, value: object) 
     at, is_block = dotted(keys), any(blocks_in(field.annotation))
     if isinstance(value, list) and any(isinstance(item, ByName) for item in field.metadata):
         return suggest_names(at, value)
+    if any(value in keys_in(block) for block in blocks_in(field.annotation) if isinstance(value, str)):
+        return f"; did you mean '{at}={{{value}: ...}}'?"
     if schema.selector() and isinstance(value, str):
         names = schema.choices()
         brought = find_brought(value, NAMES["task scenario"]) if keys == ("scenario",) else []
@@ -96,7 +99,8 @@ def suggest_names(at: str, names: Sequence[object]) -> str:
     """Return the suggestion for names that are given as a list, or nothing where they are no names."""
     if not names or not all(isinstance(name, str) for name in names):
         return ""
-    return f"; did you mean '{at}={{{', '.join(f'{name}: {{}}' for name in names)}}}'?"
+    typed = ", ".join(f"{name}: {{}}" for name in names)
+    return f"; did you mean '{shorten(f'{at}={{{typed}}}')}'?"
 
 
 def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: type[BaseModel]) -> Mistake:

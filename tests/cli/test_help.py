@@ -100,7 +100,9 @@ def test_a_dataset_is_listed_with_what_it_is_its_size_and_its_files(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("argv", [[], ["list"], ["list", "--json"], ["completion", "bash"], ["rnu"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["list"], ["list", "--json"], ["completion", "bash"], ["rnu"], ["run", "--help"], ["help"]]
+)
 def test_torch_is_not_imported_for_help(argv: list[str]) -> None:
     code = f"import sys; from raysim.cli import main; main({argv}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0

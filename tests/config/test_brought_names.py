@@ -108,6 +108,8 @@ FORMS = {
     "scenario=cil": "did you mean 'scenario={kind: class_incremental, tasks: 5}'?",
     "scenario=task_il": "'scenario={kind: class_incremental, tasks: 5}' with 'training.logits=task'?",
     "scenario=by_column": "did you mean 'scenario={kind: by_column, tasks: 5, column: time}'?",
+    "scenario.boundaries=asynchronous": "did you mean 'scenario.boundaries={asynchronous: ...}'?",
+    "schedule.speeds=pareto": "did you mean 'schedule.speeds={kind: pareto}'?",
     "schedule=asynchronous": "did you mean 'schedule={kind: asynchronous}'?",
     "methods=er,ewc": "methods=er,ewc: found 'er,ewc', allowed: a block of the methods; "
     "did you mean 'methods={er: {}, ewc: {}}'?",
@@ -161,6 +163,10 @@ def test_no_hint_leads_to_another_simulation(line: str) -> None:
 @pytest.mark.parametrize("line", FORMS)
 def test_another_way_of_writing_is_answered_with_the_line_to_type(line: str) -> None:
     assert FORMS[line] in refusal(line)
+
+
+def test_many_names_are_one_short_line() -> None:
+    assert len(refusal("methods=" + ",".join(["er"] * 10_000))) < 500
 
 
 def test_a_name_has_keys_in_what_follows() -> None:
