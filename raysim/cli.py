@@ -83,6 +83,8 @@ def describe_mistake(error: ConfigError) -> str:
 
 
 def _command(given: list[str]) -> int:
+    if given[:1] == ["help"]:  # help run is run --help
+        given = [*given[1:2], "--help"]
     if not given or given[0] in ("-h", "--help"):
         print(*describe_commands(), sep="\n")
         return 0
@@ -97,7 +99,21 @@ def _command(given: list[str]) -> int:
     for before, one in pairwise(given):
         if not one or (one.startswith("--") and one.endswith("=")):
             parser.error(f"found nothing after {one or before}, as with an unset variable, allowed: a value")
-    return ACTIONS[given[0]](parser, parser.parse_intermixed_args(given[1:]))
+    asked = parser.parse_intermixed_args(given[1:])
+    _tell_hidden(asked)
+    return ACTIONS[given[0]](parser, asked)
+
+
+def _tell_hidden(asked: Namespace) -> None:
+    """Say of a config that it is a file of the working directory, and not the bundled one of the same name."""
+    source = getattr(asked, "config", None) or getattr(asked, "source", None)
+    if source is None or getattr(asked, "quiet", False):
+        return
+    from raysim.config.bundled import hides_bundled
+
+    if hides_bundled(source):
+        words = f"{source} is the file ./{source}, which hides the config of this name that raysim comes with"
+        print(single_line(words), file=sys.stderr)
 
 
 def _run(parser: ArgumentParser, asked: Namespace) -> int:
@@ -205,8 +221,13 @@ def _list(parser: ArgumentParser, asked: Namespace) -> int:
 
     if asked.json:
         _print_json([*find_components(asked.kind, asked.name)])
-    else:
-        print(*fit_lines(list_components(asked.kind, asked.name), sys.stdout), sep="\n")
+        return 0
+    lines = [*list_components(asked.kind, asked.name)]
+    if asked.kind == "datasets" and asked.name is not None:
+        from raysim.data.places import describe_files
+
+        lines += describe_files(asked.name, [key["key"] for key in find_components(asked.kind, asked.name)])
+    print(*fit_lines(lines, sys.stdout), sep="\n")
     return 0
 
 

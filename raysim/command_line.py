@@ -23,7 +23,7 @@ ABOUT = "simulate continual federated learning on Ray"
 NOTES = (
     "CONFIG is a YAML file or a name that `raysim configs` lists, such as quickstart.",
     "KEY=VALUE changes a key of it: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'.",
-    "`raysim COMMAND --help` explains a command. `raysim --version` prints the version.",
+    "`raysim help COMMAND` explains a command. `raysim --version` prints the version.",
 )
 
 
@@ -71,13 +71,21 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def _meant(self, option: str, value: str) -> str:
         """Return the suggestion for an unknown option: another one, or KEY=VALUE."""
-        from raysim.config.error_text import find_nearest
+        from raysim.config.brought_names import KEYS, NONE_NEEDED
+        from raysim.config.error_text import either, find_brought, find_nearest, find_slip, quote_meant
         from raysim.config.schema import Config
 
         key = option.removeprefix("--").replace("-", "_")
         if key.partition(".")[0] in Config.model_fields:
             return f"; did you mean '{key}={value}'?"
-        near = find_nearest(option, [known for known in self._option_string_actions if known.startswith("--")])
+        known = [known for known in self._option_string_actions if known.startswith("--")]
+        slip = find_slip(option, known)
+        if not slip and (brought := find_brought(key, KEYS)):
+            typed = (meant if "=" in meant else f"{meant}={value}" for meant in brought)
+            return f"; did you mean {either(map(quote_meant, typed))}?"
+        if not slip and key in NONE_NEEDED:
+            return f"; {NONE_NEEDED[key]};"
+        near = slip or find_nearest(option, known)
         return f"; did you mean '{near}'?" if near else ""
 
 
@@ -162,7 +170,8 @@ def _show(parser: ArgumentParser) -> None:
 
 
 def _new(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, help="the file to write, which must not exist")
+    words = "the file to write, NAME.yaml, which must not exist"
+    parser.add_argument("file", metavar="FILE", type=Path, help=words)
     words = "a config's name (`raysim configs` lists them) or path; by default the quickstart"
     parser.add_argument("--from", dest="source", metavar="CONFIG", default="quickstart", help=words)
 
@@ -180,7 +189,7 @@ COMMANDS: Mapping[str, Command] = {
     "show": Command("Look", "draw the stream of a config before a run: clients, tasks, rounds; start nothing", _show),
     "report": Command("Look", "write tables, plots and a page over the finished runs below directories", _report),
     "live": Command("Look", "serve a page that follows a run or a sweep while it runs, and replays it", _live),
-    "list": Command("Look", "list what a config can name: methods, datasets, models, ...", _list),
+    "list": Command("Look", "list what a config can name, such as methods, datasets and models", _list),
     "configs": Command("Look", "list the configs and sweeps that raysim comes with", lambda parser: None),
     "new": Command("Start", "write your own config, a copy of another", _new),
     "completion": Command("Start", "print the script by which a shell completes raysim's commands", _completion),
@@ -208,9 +217,11 @@ def fit_lines(lines: Iterable[str], stream: TextIO) -> Iterator[str]:
 def find_command(name: str) -> Command:
     """Return the command of this name. Raises ConfigError."""
     if name not in COMMANDS:
-        from raysim.config.error_text import describe_unknown
+        from raysim.config import brought_names
+        from raysim.config.error_text import describe_unknown, find_brought
 
-        raise ConfigError(f"raysim: {describe_unknown('command', name, COMMANDS)}; see raysim --help")
+        meant = find_brought(name, brought_names.COMMANDS)
+        raise ConfigError(f"raysim: {describe_unknown('command', name, COMMANDS, meant=meant)}; see raysim --help")
     return COMMANDS[name]
 
 

@@ -5,6 +5,7 @@ component_blocks.py.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from raysim.config.block import blocks_in
 from raysim.config.bundled import find_config
-from raysim.config.component import Component
+from raysim.config.component import ByName, Component
 from raysim.config.component_keys import ComponentKeys, contradictions_in
 from raysim.config.consistency import contradictions
 from raysim.config.document import Document, Given, Keys, Mistake, first_mistake, to_plain, walk
@@ -124,6 +125,8 @@ def apply_overrides(document: Document, overrides: Sequence[str] | Mapping[str, 
 def spell_out_names(block: type[BaseModel], values: dict[str, object]) -> None:
     """Replace names by blocks, so that an override can set a key in them: model=mlp model.hidden=[8]."""
     for name, field in block.model_fields.items():
+        if isinstance(values.get(name), str) and any(isinstance(item, ByName) for item in field.metadata):
+            values[name] = {values[name]: {}}
         for below in blocks_in(field.annotation):
             given = values.get(name)
             if isinstance(given, str) and issubclass(below, Component):
@@ -141,13 +144,28 @@ def parse_overrides(overrides: Sequence[str] | Mapping[str, object]) -> Iterator
             keys, value = split_key(str(key), str(key)), to_plain(found)
             yield Given(keys, f"{key}={show(value)}", order), value
         return
-    for order, text in enumerate(map(str, overrides)):
+    texts = [str(text) for text in overrides]
+    for order, text in enumerate(texts):
         key, equals, value_text = text.partition("=")
         if not equals:
-            near = f"; did you mean 'methods={text}'?" if text in table("method") else ""
-            raise ConfigError(f"found no '=', allowed: KEY=VALUE, such as seed=1{near}", shorten(text))
+            words = f"found no '=', allowed: KEY=VALUE, such as seed=1{_meant(texts, order)}"
+            raise ConfigError(words, shorten(text))
         given = Given(split_key(key, text), text, order)
         yield given, parse_value(value_text, given)
+
+
+def _meant(texts: Sequence[str], place: int) -> str:
+    """Return the suggestion for an override that is no KEY=VALUE: without spaces, with =, or with the key methods."""
+    text, *after = texts[place:]
+    if after and after[0].startswith("="):
+        joined = f"{text}{after[0]}" + "".join(after[1:2] * (after[0] == "="))
+        return f"; did you mean '{shorten(joined)}', without spaces?"
+    colon = re.fullmatch(r"([a-z_]+(?:\.[a-z_]+)*):(.+)", text)
+    if colon and colon[1].partition(".")[0] in Config.model_fields:
+        return f"; did you mean '{shorten(f'{colon[1]}={colon[2].strip()}')}'?"
+    if place and texts[place - 1].endswith("="):
+        return f"; did you mean '{shorten(texts[place - 1] + text)}', without spaces?"
+    return f"; did you mean 'methods={text}'?" if text in table("method") else ""
 
 
 def split_key(key: str, shown: str) -> Keys:

@@ -131,6 +131,15 @@ class KeySchema:
         blocks = [option["properties"] for option in self._options(self._schema) if "properties" in option]
         return [keys[self.selector()]["const"] for keys in blocks]
 
+    def example(self, choice: str) -> str:
+        """Return a block of this choice as it is typed, with the keys that it requires: {kind: ..., tasks: 5}."""
+        chosen = self.selector()
+        options = (option for option in self._options(self._schema) if "properties" in option)
+        block = next(option for option in options if option["properties"][chosen]["const"] == choice)
+        required = [key for key in block.get("required", ()) if key != chosen]
+        examples = {key: block["properties"][key].get("examples", ["..."])[0] for key in required}
+        return "{" + ", ".join(f"{key}: {value}" for key, value in {chosen: choice, **examples}.items()) + "}"
+
     def names(self) -> list[str]:
         """Return the strings that the key or its items may be, to suggest one for a misspelled string."""
         return [name for name in self._literals(self._schema) if isinstance(name, str)]

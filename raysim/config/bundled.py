@@ -14,6 +14,7 @@ from raysim.system.errors import ConfigError
 from raysim.system.files import write_whole
 
 BUNDLED = Path(__file__).parents[1] / "configs"  # in a checkout a link to the folder of that name at the root
+SUFFIXES = (".yaml", ".yml")
 LONGEST = 84  # characters of a description
 SCHEMA = Path(__file__).with_name("raysim.schema.json")  # only a wheel has it: setup.py
 MODELINE = f"# yaml-language-server: $schema={SCHEMA.name}\n".encode()  # by which editors find the schema
@@ -45,6 +46,11 @@ def find_config(source: str | Path, folder: Path | None = None) -> Path:
     return path
 
 
+def hides_bundled(source: str) -> bool:
+    """Return whether a config is a file of the working directory that has the name of a bundled one."""
+    return os.path.isfile(source) and source in bundled_names()
+
+
 def bundled_names() -> list[str]:
     """Return the names of the bundled configs and sweeps, the quickstart first."""
     names = (path.relative_to(BUNDLED).with_suffix("").as_posix() for path in BUNDLED.glob("**/*.yaml"))
@@ -65,8 +71,14 @@ def copy_config(source: str | Path, target: Path) -> bool:
     A sweep is copied as it is. The first line of another copy leads editors to the schema in its folder.
 
     Raises:
-        ConfigError: there is no such config, the file is there already, or it cannot be written.
+        ConfigError: there is no such config, the file is there already, its name has no .yaml, or it cannot be
+            written.
     """
+    if target.suffix not in SUFFIXES:
+        named = str(target) in bundled_names()
+        line = f"raysim new my.yaml --from {target}" if named else f"raysim new {target.name}.yaml"
+        words = f"found a name without .yaml, and nothing was written; did you mean `{line}`?"
+        raise ConfigError(f"{shorten(str(target), 200)}: {words}")
     content = read_file(str(find_config(source)))
     sweep = bool(SWEEPS_KEY.search(content))
     if os.path.lexists(target):

@@ -1,5 +1,6 @@
 """Second step of reading a config: import its components and validate their keys."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast
 
@@ -7,10 +8,10 @@ from pydantic import ValidationError
 
 from raysim.config.block import Block, keys_in
 from raysim.config.component import ByName, Component, Values
-from raysim.config.document import Keys, Mistake
-from raysim.config.error_text import describe_unknown, show
+from raysim.config.document import Keys, Mistake, dotted
+from raysim.config.error_text import show
 from raysim.config.lookup import resolve
-from raysim.config.mistakes import explain_errors, find_meant
+from raysim.config.mistakes import describe_unknown_key, explain_errors, suggest_names
 from raysim.config.signature import keys_of, own_values
 from raysim.system.errors import ConfigError
 
@@ -20,6 +21,7 @@ SCHEDULES = {
 }
 """Schedules that users may look for among the methods."""
 
+SEVERAL = re.compile(r"[\s,]+|\+(?=\w)")  # between names that are written as one, such as er,ewc
 Part = TypeVar("Part")
 
 
@@ -68,6 +70,9 @@ class ComponentKeys:
             at = (*keys, name)
             if kind == "method" and name.lower() in ("fedavg", *SCHEDULES):
                 self.mistakes += _no_method(name.lower(), given, at)
+            elif len(several := SEVERAL.split(name.strip("[]() "))) > 1:
+                near = suggest_names(dotted(keys), [one for one in several if one])
+                self.mistakes.append(Mistake(keys, f"found {show(name)}, allowed: a block of the {kind}s{near}"))
             elif not isinstance(given, Mapping | None):
                 self.mistakes.append(Mistake(at, f"found {show(given)}, allowed: a block of the {kind}'s keys"))
             else:
@@ -98,8 +103,7 @@ class ComponentKeys:
         for key in given:
             if key not in known:
                 siblings, at_key = [*common, *known], (*keys, key)
-                meant = find_meant(self._root, self._values, at_key, siblings)
-                words = describe_unknown("key", key, siblings, f" of {show(name)}", meant=meant)
+                words = describe_unknown_key(self._root, self._values, at_key, siblings, f" of {show(name)}")
                 self.mistakes.append(Mistake(at_key, words))
         given = {key: value for key, value in given.items() if key in known}
         try:

@@ -3,7 +3,8 @@
 import difflib
 import json
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from raysim.system.errors import single_line
 
@@ -68,10 +69,32 @@ def find_nearest(name: object, known: Sequence[str]) -> str | None:
     return next((small[other] for other in (*near, *starts)), None)
 
 
+def find_slip(name: str, known: Iterable[str]) -> str | None:
+    """Return the name of which this is a slip of a letter or two, or None."""
+    near = difflib.get_close_matches(name[:200].lower(), list(known), n=1, cutoff=0.87)
+    return near[0] if near else None
+
+
+def find_brought(name: object, table: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what a name from elsewhere means by a table of brought_names.py."""
+    if not isinstance(name, str):
+        return []
+    return [own for own, names in table.items() if _letters(name) in map(_letters, names)]
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name[:200].lower())
+
+
 def either(names: Iterable[str]) -> str:
     """Return "a, b or c"."""
     listed = list(names)
     return listed[0] if len(listed) == 1 else ", ".join(listed[:-1]) + " or " + listed[-1]
+
+
+def quote_meant(words: str) -> str:
+    """Return a suggestion in quotation marks: "'a' or 'b' with 'c=1'" for "a or b with c=1"."""
+    return re.sub("( or | with )", r"'\1'", f"'{words}'")
 
 
 def describe_unknown(
@@ -82,6 +105,7 @@ def describe_unknown(
     instead: str = "",
     meant: Sequence[str] = (),
     all_in: str = "",
+    elsewhere: Sequence[str] = (),
 ) -> str:
     """Return a message about an unknown name. Names are listed if none is near, or if they are few.
 
@@ -93,11 +117,14 @@ def describe_unknown(
         instead: further values that are allowed.
         meant: the names to suggest that are not among the known ones.
         all_in: the command that lists all names.
+        elsewhere: the choices that have the name, and that the config does not make.
     """
     known = list(names)
-    quoted = [f"'{other}'" + " at the top level" * (other == name) for other in meant]
+    quoted = [quote_meant(other) + " at the top level" * (other == name) for other in meant]
     near = f"; did you mean {either(quoted)}?" if quoted else nearest(name, known)
     found = f"unknown {word} {show(name)}{of}"
+    if elsewhere and not quoted:
+        return f"{found}; this is a key of {either(elsewhere)}, which this config does not choose"
     if quoted or (near and len(known) > FEW):
         return f"{found}{near}" + f" `{all_in}` lists all" * bool(all_in)
     return f"{found}{near or ';'} allowed: {', '.join(known) or 'none'}{instead}"

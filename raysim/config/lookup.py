@@ -18,8 +18,9 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from raysim.config.brought_names import NAMES
 from raysim.config.document import to_plain, walk
-from raysim.config.error_text import describe_unknown, nearest, show
+from raysim.config.error_text import describe_unknown, find_brought, nearest, show
 from raysim.config.signature import keyword_parameters, positional_parameters
 from raysim.system.custom_code import module_of
 from raysim.system.errors import ConfigError, describe_error
@@ -139,7 +140,8 @@ def resolve(kind: str, name: str) -> Callable[..., Any]:
     if ":" not in name:
         listed = KINDS[kind].listed
         all_in = f"raysim list {listed}" if listed else ""
-        raise ConfigError(describe_unknown(kind, name, names, instead=INSTEAD, all_in=all_in))
+        meant = find_brought(name, NAMES.get(kind, {}))
+        raise ConfigError(describe_unknown(kind, name, names, instead=INSTEAD, meant=meant, all_in=all_in))
     if not OWN.fullmatch(name):
         raise ConfigError(f"found {show(name)}, allowed: {_a(kind)} of your own as package.module:name")
     trusted = _trusted.get()

@@ -1,15 +1,27 @@
 """Error messages from pydantic's errors: the value that was found, the allowed ones, the nearest name."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from raysim.config.block import Allowed, KeySchema, blocks_in, keys_in
+from raysim.config.brought_names import BLOCKS, KEYS, NAMES, NONE_NEEDED
 from raysim.config.component import ByName, Component
-from raysim.config.document import REQUIRED, Keys, Mistake
-from raysim.config.error_text import describe_unknown, either, find_nearest, nearest, show
+from raysim.config.document import REQUIRED, Keys, Mistake, dotted
+from raysim.config.error_text import (
+    describe_unknown,
+    either,
+    find_brought,
+    find_nearest,
+    find_slip,
+    nearest,
+    quote_meant,
+    shorten,
+    show,
+)
 from raysim.config.lookup import resolve, table
 from raysim.config.signature import keys_of
 from raysim.system.errors import ConfigError
@@ -56,8 +68,39 @@ def _explain(root: type[BaseModel], values: Values, line: Mapping[str, Any]) -> 
     if schema.selector() and isinstance(value, Mapping):
         return _explain_choice((*keys, schema.selector()), value, schema.choices())
     items = value if isinstance(value, list | tuple) else [value]
-    near = next(filter(None, (nearest(item, schema.names()) for item in items)), "")
+    near = _find_block(field, schema, keys, value) or next(
+        filter(None, (nearest(i, schema.names()) for i in items)), ""
+    )
     return Mistake(keys, f"found {show(value)}, allowed: {schema.words()}{near}")
+
+
+def _find_block(field: FieldInfo, schema: KeySchema, keys: Keys, value: object) -> str:
+    """Return the suggestion for a value that is given in the place of a block, or nothing."""
+    at, is_block = dotted(keys), any(blocks_in(field.annotation))
+    if isinstance(value, list) and any(isinstance(item, ByName) for item in field.metadata):
+        return suggest_names(at, value)
+    if any(value in keys_in(block) for block in blocks_in(field.annotation) if isinstance(value, str)):
+        return f"; did you mean '{at}={{{value}: ...}}'?"
+    if schema.selector() and isinstance(value, str):
+        names = schema.choices()
+        brought = find_brought(value, NAMES["task scenario"]) if keys == ("scenario",) else []
+        choice = value if value in names else find_nearest(value, names)
+        kind, _, further = brought[0].partition(" with ") if brought else (choice, "", "")
+        if kind in names:
+            return f"; did you mean '{at}={schema.example(str(kind))}'" + f" with '{further}'" * bool(further) + "?"
+    if is_block and at in BLOCKS and isinstance(value, bool | int | float | str):
+        typed = show(value).strip("'")
+        meant = [f"{BLOCKS[at][0]}={typed}"] if len(BLOCKS[at]) == 1 else BLOCKS[at]
+        return f"; did you mean {either(map(quote_meant, meant))}?"
+    return ""
+
+
+def suggest_names(at: str, names: Sequence[object]) -> str:
+    """Return the suggestion for names that are given as a list, or nothing where they are no names."""
+    if not names or not all(isinstance(name, str) for name in names):
+        return ""
+    typed = ", ".join(f"{name}: {{}}" for name in names)
+    return f"; did you mean '{shorten(f'{at}={{{typed}}}')}'?"
 
 
 def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: type[BaseModel]) -> Mistake:
@@ -68,10 +111,8 @@ def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: t
         return Mistake(keys, f"found a key with a dot, allowed in YAML: {nested}")
     of = "".join(f" of {kind}" for _, kind in _kinds(block))
     others = [one for one in _follow(root, above)[2] if key in keys_in(one)]
-    kinds = [(name, kind) for one in others for name, kind in _kinds(one)]
-    elsewhere = [f"{'.'.join(map(str, above))}={{{name}: {kind}, {key}: ...}}" for name, kind in kinds]
-    meant = elsewhere or find_meant(root, values, keys, keys_in(block))
-    return Mistake(keys, describe_unknown("key", key, keys_in(block), of, meant=meant))
+    elsewhere = [f"{dotted(above)}.{name}={kind}" for one in others for name, kind in _kinds(one)]
+    return Mistake(keys, describe_unknown_key(root, values, keys, keys_in(block), of, elsewhere))
 
 
 def _kinds(block: type[BaseModel]) -> list[tuple[str, str]]:
@@ -80,37 +121,80 @@ def _kinds(block: type[BaseModel]) -> list[tuple[str, str]]:
     return [(name, *get_args(kind)) for name, kind in kinds if get_origin(kind) is Literal and len(get_args(kind)) == 1]
 
 
-def find_meant(root: type[BaseModel], values: Values, keys: Keys, beside: Iterable[str]) -> list[str]:
-    """Return the keys elsewhere that may be meant by an unknown one: none, one or two.
+def describe_unknown_key(
+    root: type[BaseModel],
+    values: Values,
+    keys: Keys,
+    known: Iterable[str],
+    of: str,
+    elsewhere: Sequence[str] = (),
+) -> str:
+    """Return a message about an unknown key, with the keys that may be meant.
 
-    A key of the same name further down comes first, then a similar one of the same block (`beside`), for which the
-    result is empty. Then come keys of the same name anywhere, those of components that the config does not choose,
-    similar ones anywhere, and those of methods. For a method's key, only keys of the same name outside methods count.
+    Meanings of names from other frameworks come first, with keys of the same name that the config has. Similar keys
+    come next: those of its block, and for a key at the top level all others. A key of what the config does not choose
+    is named as such, so that nobody is led to another simulation.
+
+    Args:
+        root: the block of the whole config.
+        values: the values of the whole config.
+        keys: the unknown key.
+        known: the keys of its block.
+        of: the owner of these, with " of " in front.
+        elsewhere: the choices of its block that have the key, and that the config does not make.
     """
+    name, above, known = str(keys[-1]), keys[:-1], list(known)
+    reason = NONE_NEEDED.get(name.lower().replace("-", "_"))
+    if reason and not find_slip(name, known):
+        return f"unknown key {show(name)}{of}, and none is needed: {reason}"
+    meant = [] if elsewhere else find_meant(root, values, keys, known)
+    if not meant and not elsewhere and not find_nearest(name, known) and above[:1] != ("methods",):
+        found = sorted(set(_find_unchosen(root, values, name)))
+        if above:
+            found = [one for one in found if one.startswith(f"{dotted(above)}.")]
+        else:
+            found += [f"methods.{method}" for method in table("method") if name in _own_keys("method", method)]
+        elsewhere = found if len(found) <= MOST_MEANT else []
+    return describe_unknown("key", name, known, of, meant=meant, elsewhere=elsewhere)
+
+
+def find_meant(root: type[BaseModel], values: Values, keys: Keys, known: Sequence[str]) -> list[str]:
+    """Return the keys elsewhere that may be meant by an unknown one: none, one or two."""
     name, above = str(keys[-1]), keys[:-1]
 
     def is_below(other: Keys) -> bool:
         return other[-1] == name and other[: len(above)] == above and other != keys
 
-    if find_nearest(name, list(beside)) and not any(map(is_below, _walk_keys(root, None))):
+    if find_slip(name, known):
+        return []  # which is suggested without this
+    given = _value_at(values, keys)
+    dots = [dotted(keys)] if above else []
+    dots += [dotted((*keys, key)) for key in given] if isinstance(given, Mapping) else []
+    if in_its_block := [own for one in dots for own in find_brought(one, KEYS)]:
+        return in_its_block[:MOST_MEANT]
+    brought = find_brought(name, KEYS)
+    if not brought and find_nearest(name, known) and not any(map(is_below, _walk_keys(root, None))):
         return []  # before the components are imported, which takes seconds
     everywhere = sorted(set(_walk_keys(root, values)))
     same = [other for other in everywhere if other[-1] == name and other != keys]  # of another kind of block
-    similar = find_nearest(name, [other[-1] for other in everywhere])
     if above[:1] == ("methods",):
-        meant = [".".join(other) for other in same if other[0] != "methods"]
-    else:
-        meant = (
-            [".".join(other) for other in [*filter(is_below, same)] or same]
-            or sorted(set(_find_in_components(root, name)))
-            or [".".join(other) for other in everywhere if other[-1] == similar]
-            or [f"methods.{method}.{name}" for method in table("method") if name in _own_keys("method", method)]
-        )
+        same = [other for other in same if other[0] != "methods"]
+    meant = [dotted(other) for other in [*filter(is_below, same)] or same]
+    meant = [*dict.fromkeys([*brought, *meant])]
+    if not meant and not above:
+        meant = _find_slips(name, everywhere)
     return meant if len(meant) <= MOST_MEANT else []
 
 
+def _find_slips(name: str, everywhere: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the keys, or the meanings of names from other frameworks, of which a name is a slip."""
+    others = (other for names in KEYS.values() for other in names if "." not in other)
+    slip = find_slip(name, [*(keys[-1] for keys in everywhere), *others])
+    return find_brought(slip, KEYS) or [dotted(keys) for keys in everywhere if keys[-1] == slip]
+
+
 def _walk_keys(block: type[BaseModel], values: Values | None) -> Iterator[tuple[str, ...]]:
-    """Yield all keys below a block; with the values of a config, also those of the components that it chooses."""
+    """Yield all keys below a block; with the values of a config, only those of what it chooses, and its components'."""
     for name, field in block.model_fields.items():
         yield (name,)
         given = None if values is None else values.get(name)
@@ -118,22 +202,38 @@ def _walk_keys(block: type[BaseModel], values: Values | None) -> Iterator[tuple[
         for kind in (item.kind for item in field.metadata if isinstance(item, ByName)):
             yield from ((name, chosen, key) for chosen in inner for key in _own_keys(kind, chosen))
         for below in blocks_in(field.annotation):
+            if values is not None and not _is_chosen(below, inner):
+                continue
             yield from ((name, *keys) for keys in _walk_keys(below, None if values is None else inner))
             if values is not None and issubclass(below, Component):
-                chosen = given if isinstance(given, str) else inner.get(below.decides)
-                usual = below.model_fields[below.decides].default
-                yield from ((name, key) for key in _own_keys(below.what, usual if chosen is None else chosen))
+                yield from ((name, key) for key in _own_keys(below.what, _chosen_name(below, given)))
 
 
-def _find_in_components(block: type[BaseModel], key: str) -> Iterator[str]:
-    """Yield where a key of any of raysim's components is given, as in partition={kind: shards, KEY: ...}."""
+def _find_unchosen(block: type[BaseModel], values: Values, key: str, above: Keys = ()) -> Iterator[str]:
+    """Yield the choices that have a key and that the config does not make, such as partition.kind=shards."""
     for name, field in block.model_fields.items():
+        given, at = values.get(name), (*above, name)
+        inner = given if isinstance(given, Mapping) else {}
         for below in blocks_in(field.annotation):
             if issubclass(below, Component):
-                having = (known for known in table(below.what) if key in _own_keys(below.what, known))
-                yield from (f"{name}={{{below.decides}: {known}, {key}: ...}}" for known in having)
+                chosen = _chosen_name(below, given)
+                having = (one for one in table(below.what) if one != chosen and key in _own_keys(below.what, one))
+                yield from (f"{dotted(at)}.{below.decides}={known}" for known in having)
+            elif not _is_chosen(below, inner):
+                yield from (f"{dotted(at)}.{word}={kind}" for word, kind in _kinds(below) if key in keys_in(below))
             else:
-                yield from (f"{name}.{found}" for found in _find_in_components(below, key))
+                yield from _find_unchosen(below, inner, key, at)
+
+
+def _is_chosen(block: type[BaseModel], given: Values) -> bool:
+    """Return whether a config chooses a block among several."""
+    return all(given.get(name, block.model_fields[name].default) == kind for name, kind in _kinds(block))
+
+
+def _chosen_name(block: type[Component], given: object) -> object:
+    """Return the name of the component that a config chooses, or the value in place of one."""
+    chosen = given if isinstance(given, str) else given.get(block.decides) if isinstance(given, Mapping) else None
+    return block.model_fields[block.decides].default if chosen is None else chosen
 
 
 def _own_keys(kind: str, name: object) -> list[str]:
@@ -149,7 +249,9 @@ def _explain_choice(keys: Keys, block: Values, names: list[str]) -> Mistake:
     if keys[-1] not in block:
         return Mistake(keys, f"{REQUIRED}, {allowed}", missing=True)
     found = block[str(keys[-1])]
-    return Mistake(keys, f"found {show(found)}, {allowed}{nearest(found, names)}")
+    brought = find_brought(found, NAMES["task scenario"]) if keys == ("scenario", "kind") else []
+    near = f"; did you mean {quote_meant(brought[0])}?" if brought else nearest(found, names)
+    return Mistake(keys, f"found {show(found)}, {allowed}{near}")
 
 
 def _follow(root: type[BaseModel], loc: Keys) -> tuple[Keys, list[type[BaseModel]], list[type[BaseModel]]]:

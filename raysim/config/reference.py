@@ -10,6 +10,7 @@ from raysim.config.block import KeySchema, Schema
 from raysim.config.component import Component
 from raysim.config.document import to_plain
 from raysim.config.error_text import describe_unknown
+from raysim.config.experiment import MemoryConfig
 from raysim.config.lookup import KINDS, resolve, table
 from raysim.config.schema import Config
 from raysim.config.signature import keys_of
@@ -17,6 +18,7 @@ from raysim.config.yaml_text import to_yaml_line
 from raysim.system.errors import ConfigError
 
 ALLOWED_OWN = {"type": "string", "pattern": ":", "description": "your own, as package.module:name"}
+MEMORY = "memory"  # the block of what methods with a replay memory share
 REQUIRED_KEY = "required"  # in the place of a default
 
 
@@ -116,6 +118,8 @@ def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
 def find_components(listed: str | None, name: str | None = None) -> Iterator[dict[str, str]]:
     """Yield the kinds that a config can name, the names of a kind, or the keys of a component, built-in or custom.
 
+    The keys of a method with a replay memory include those of the block `memory`, with their whole names.
+
     Args:
         listed: the kind, as `raysim list` calls it; None yields all kinds.
         name: the component's name.
@@ -123,19 +127,24 @@ def find_components(listed: str | None, name: str | None = None) -> Iterator[dic
     Raises:
         ConfigError: there is no such kind, or no such name.
     """
-    kinds = {kind.listed: name for name, kind in KINDS.items() if kind.listed}
+    kinds = _kinds()
     if listed is None:
         yield from ({"kind": kind, "description": KINDS[kinds[kind]].about} for kind in kinds)
         return
     if listed not in kinds:
-        raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds)}")
+        meant = [f"raysim list {kind} {listed}" for kind, named in kinds.items() if listed in table(named)]
+        raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds, meant=meant)}")
     kind = kinds[listed]
     if name is None:
         for known in table(kind):
             yield {"name": known, "description": first_line(resolve(kind, known))}
         return
-    for key, default, allowed, words in describe_block(keys_of(resolve(kind, name))):
+    component = resolve(kind, name)
+    for key, default, allowed, words in describe_block(keys_of(component)):
         yield {"key": key, "default": default, "allowed": allowed, "description": words}
+    if kind == "method" and getattr(component, "memory", None) is not None:
+        for key, default, allowed, words in describe_block(MemoryConfig):
+            yield {"key": f"{MEMORY}.{key}", "default": default, "allowed": allowed, "description": words}
 
 
 def list_components(listed: str | None, name: str | None = None) -> Iterator[str]:
@@ -147,11 +156,23 @@ def list_components(listed: str | None, name: str | None = None) -> Iterator[str
         yield "`raysim list KIND` lists the names, `raysim list KIND NAME` a name's keys."
     elif name is None:
         yield from (f"{known:<{width}} {description}" for known, description in found)
-    elif not found:
-        yield "no keys"
     else:
+        if about := describe_component(listed, name):
+            yield f"{name:<{width}} {about}"
+        if not found:
+            yield f"{'keys':<{width}} none of its own"
         for key, default, allowed, words in found:
             yield f"{key:<{width}} {default:<12} {allowed}{'; ' * bool(words)}{words}"
+
+
+def describe_component(listed: str, name: str) -> str:
+    """Return the first line of a component's description. `listed` is its kind, as `raysim list` calls it."""
+    return first_line(resolve(_kinds()[listed], name))
+
+
+def _kinds() -> dict[str, str]:
+    """Return the kinds by what `raysim list` calls them."""
+    return {kind.listed: name for name, kind in KINDS.items() if kind.listed}
 
 
 def describe_block(block: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:

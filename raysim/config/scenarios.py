@@ -26,7 +26,7 @@ class _Scenario(Block):
     ordered: ClassVar = False  # whether a task's samples arrive in the order of its rows, not at random
 
     kind: str
-    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)]
+    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS, examples=[5])]
     """The number of tasks."""
     order: Literal["same", "per_client"] = "same"
     """Whether all clients have the tasks in the same order, or each in a separate random order."""
@@ -82,7 +82,7 @@ class ByColumn(_Scenario):
 
     kind: Literal["by_column"]
     """Tasks are intervals of a column, ascending. Samples arrive in the order of the column."""
-    column: str
+    column: Annotated[str, Field(examples=["time"])]
     """The column: a time stamp, a site, or any number or text that the dataset has for each sample."""
     cuts: Annotated[
         tuple[float | str, ...] | None,

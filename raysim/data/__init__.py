@@ -37,3 +37,15 @@ A dataset, built in or custom, is a function
 Its keyword-only parameters are its YAML keys, and their annotations are the types and ranges. `raysim list datasets`
 prints the first line of its docstring. If its files are missing, it raises MissingData with their published size.
 """
+
+DOWNLOADS: dict[str, tuple[str, int]] = {
+    "mnist": ("MNIST/raw/", 12),
+    "fashion_mnist": ("FashionMNIST/raw/", 31),
+    "kmnist": ("KMNIST/raw/", 21),
+    "emnist": ("EMNIST/raw/", 562),
+    "usps": ("usps.bz2, usps.t.bz2", 8),
+    "svhn": ("train_32x32.mat, test_32x32.mat", 246),
+    "cifar10": ("cifar-10-batches-py/", 171),
+    "cifar100": ("cifar-100-python/", 169),
+}
+"""The datasets that raysim downloads: their files below the root, and the MB that are downloaded, rounded."""

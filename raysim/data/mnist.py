@@ -35,22 +35,20 @@ UINT8 = 0x08  # the code of the only supported type
 
 def mnist(root: Path, download: bool) -> Dataset:
     """MNIST handwritten digits 28 x 28, 10 classes, 60000 + 10000 images (LeCun et al. 1998)."""
-    files = TorchvisionSet("mnist", "MNIST", MNIST, "MNIST/raw/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
+    files = TorchvisionSet("mnist", "MNIST", MNIST, "https://ossci-datasets.s3.amazonaws.com/mnist/")
     return read_idx_set(files, root, download)
 
 
 def fashion_mnist(root: Path, download: bool) -> Dataset:
     """Fashion-MNIST articles of clothing 28 x 28, 10 classes, 60000 + 10000 images (Xiao et al. 2017)."""
     site = "https://github.com/zalandoresearch/fashion-mnist"
-    return read_idx_set(
-        TorchvisionSet("fashion_mnist", "FashionMNIST", MNIST, "FashionMNIST/raw/", site), root, download
-    )
+    return read_idx_set(TorchvisionSet("fashion_mnist", "FashionMNIST", MNIST, site), root, download)
 
 
 def kmnist(root: Path, download: bool) -> Dataset:
     """Kuzushiji-MNIST cursive Japanese characters 28 x 28, 10 classes, 60000 + 10000 images (Clanuwat et al. 2018)."""
     site = "http://codh.rois.ac.jp/kmnist/"
-    return read_idx_set(TorchvisionSet("kmnist", "KMNIST", MNIST, "KMNIST/raw/", site), root, download)
+    return read_idx_set(TorchvisionSet("kmnist", "KMNIST", MNIST, site), root, download)
 
 
 def emnist(
@@ -67,9 +65,7 @@ def emnist(
     files and 0..25 here, so that no class is empty.
     """
     site = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
-    files = TorchvisionSet(
-        "emnist", "EMNIST", EMNIST[split], "EMNIST/raw/", site, train={"split": split, "train": True}
-    )
+    files = TorchvisionSet("emnist", "EMNIST", EMNIST[split], site, train={"split": split, "train": True})
     stems = (f"emnist-{split}-train", f"emnist-{split}-test")
     return read_idx_set(files, root, download, stems=stems, first_label=1 if split == "letters" else 0)
 

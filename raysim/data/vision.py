@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from raysim.data import DOWNLOADS
 from raysim.data.dataset import Array, Dataset, Declared, MissingData, Split, channels_first
 from raysim.data.downloading import staged_download
 from raysim.system.errors import ConfigError
@@ -51,8 +52,6 @@ class TorchvisionSet:
     """The class in torchvision.datasets."""
     declared: Declared
     """The published contents of the files."""
-    where: str
-    """The files, below the root."""
     site: str
     """The web page with the files."""
     train: dict[str, Any] = field(default_factory=lambda: {"train": True})
@@ -62,36 +61,36 @@ class TorchvisionSet:
     channels_first: bool = False
     """Whether the arrays are [N, C, H, W] already."""
 
+    @property
+    def where(self) -> str:
+        """The files, below the root."""
+        return DOWNLOADS[self.name][0]
+
 
 def usps(root: Path, download: bool) -> Dataset:
     """USPS handwritten digits 16 x 16, 10 classes, 7291 + 2007 images, by torchvision (Hull 1994)."""
     site = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
-    return read_torchvision_set(TorchvisionSet("usps", "USPS", USPS, "usps.bz2, usps.t.bz2", site), root, download)
+    return read_torchvision_set(TorchvisionSet("usps", "USPS", USPS, site), root, download)
 
 
 def svhn(root: Path, download: bool) -> Dataset:
     """Street View House Numbers 32 x 32 RGB, 10 classes, 73257 + 26032 images, by torchvision (Netzer et al. 2011)."""
-    where = "train_32x32.mat, test_32x32.mat"
     site = "http://ufldl.stanford.edu/housenumbers/"
     options: dict[str, Any] = {"train": {"split": "train"}, "test": {"split": "test"}}
-    files = TorchvisionSet("svhn", "SVHN", SVHN, where, site, channels_first=True, **options)
+    files = TorchvisionSet("svhn", "SVHN", SVHN, site, channels_first=True, **options)
     return read_torchvision_set(files, root, download)
 
 
 def cifar10(root: Path, download: bool) -> Dataset:
     """CIFAR-10 natural images 32 x 32 RGB, 10 classes, 50000 + 10000 images, by torchvision (Krizhevsky 2009)."""
     site = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
-    return read_torchvision_set(
-        TorchvisionSet("cifar10", "CIFAR10", CIFAR10, "cifar-10-batches-py/", site), root, download
-    )
+    return read_torchvision_set(TorchvisionSet("cifar10", "CIFAR10", CIFAR10, site), root, download)
 
 
 def cifar100(root: Path, download: bool) -> Dataset:
     """CIFAR-100 natural images 32 x 32 RGB, 100 classes, 50000 + 10000 images, by torchvision (Krizhevsky 2009)."""
     site = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
-    return read_torchvision_set(
-        TorchvisionSet("cifar100", "CIFAR100", CIFAR100, "cifar-100-python/", site), root, download
-    )
+    return read_torchvision_set(TorchvisionSet("cifar100", "CIFAR100", CIFAR100, site), root, download)
 
 
 def read_torchvision_set(files: TorchvisionSet, root: Path, download: bool) -> Dataset:

@@ -35,6 +35,7 @@ from raysim.system.home import expand
 from raysim.system.seeding import torch_untouched
 from raysim.system.switches import set_torch
 
+DEEPEST_RUN = 3  # folders below runs/: NAME/seed-SEED/DATE-TIME-LABEL
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
 LATER = (  # keys that do not matter for what is held out, since it is drawn before clients have samples
     *("dataset.root", "dataset.augment", "dataset.normalize"),
@@ -146,13 +147,25 @@ def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
         yield describe_clients(protocol, clients, evaluated.top_k)
 
 
+def _find_ended(directory: Path) -> Path | None:
+    """Return the newest run that ended below a directory, such as runs/ or a sweep's; None if there is none."""
+    places = ("/".join(["*"] * deep + ["model.pt"]) for deep in range(1, DEEPEST_RUN + 1))
+    runs = [
+        file.parent for place in places for file in directory.glob(place) if (file.parent / "config.yaml").is_file()
+    ]
+    return max(runs, key=lambda run: (run / "model.pt").stat().st_mtime, default=None)
+
+
 def _load_config(
     directory: Path, overrides: Sequence[str] | Mapping[str, object], trust: bool
 ) -> tuple[Config, Config]:
     """Return the run's config, and the same config with the overrides and the run's final model."""
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
-            raise ConfigError(f"{directory / name}: there is no such file; allowed: the directory of a run that ended")
+            below = _find_ended(directory)
+            near = f"; did you mean {below}?" if below else ""
+            words = f"there is no such file; allowed: the directory of a run that ended{near}"
+            raise ConfigError(words, str(directory / name))
     for override, _ in parse_overrides(overrides):
         block = str(override.keys[0])
         if block in Config.model_fields and block not in MAY_DIFFER:

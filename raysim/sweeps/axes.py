@@ -8,8 +8,9 @@ from itertools import product
 from typing import NamedTuple
 
 from raysim.config import Config, split_key
+from raysim.config.brought_names import KEYS
 from raysim.config.document import Document, Given, Keys, Line, Origin, dotted, walk
-from raysim.config.error_text import describe_unknown, either, nearest, show
+from raysim.config.error_text import describe_unknown, either, find_brought, nearest, show
 from raysim.config.schema import LONGEST_NAME
 from raysim.config.yaml_text import parse_value, to_yaml_line
 from raysim.system.errors import ConfigError
@@ -81,7 +82,7 @@ def read_setting(document: Document, at: Keys, key: str, value: object) -> KeySe
     origin = line if isinstance(line, Line) else Given((), dotted(at), 0)
     keys = split_key(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
     if keys[0] not in Config.model_fields:
-        raise document.error(at, describe_unknown("key", str(keys[0]), Config.model_fields))
+        raise document.error(at, _describe_unknown_key(str(keys[0])))
     return KeySetting(keys, value, origin)
 
 
@@ -174,11 +175,16 @@ def _check_choices(document: Document, at: Keys, values: Mapping[str, object] | 
     name, known = str(at[-1]), Config.model_fields
     blocks = [keys for keys in values.values() if isinstance(keys, Mapping)] if isinstance(values, Mapping) else []
     if len(blocks) < len(values):
-        words = f"{describe_unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
+        words = f"{_describe_unknown_key(name)}, or choices of your own such as {EXAMPLE}"
         raise document.error(at, words)
     strange = any(str(key).partition(".")[0] not in known for keys in blocks for key in keys)
     if strange and nearest(name, known):  # in methos: {ER: {er: {}}} the key methods is meant
-        raise document.error(at, describe_unknown("key", name, known))
+        raise document.error(at, _describe_unknown_key(name))
+
+
+def _describe_unknown_key(name: str) -> str:
+    """Return a message about an unknown key at the top level, with what it means by its name elsewhere."""
+    return describe_unknown("key", name, Config.model_fields, meant=find_brought(name, KEYS))
 
 
 def name_value(value: object) -> str:

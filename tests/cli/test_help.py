@@ -81,8 +81,28 @@ def test_list_alone_says_which_kinds_there_are(capsys: Captured) -> None:
     assert all(one["description"] for one in find_components(None))
 
 
+def test_a_dataset_is_listed_with_what_it_is_its_size_and_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
+    found = {}
+    for name in ("mnist", "svhn", "csv", "digits"):
+        assert main(["list", "datasets", name]) == 0
+        found[name] = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    another = "; dataset.root or RAYSIM_DATA is another folder"
+    about = "mnist MNIST handwritten digits 28 x 28, 10 classes, 60000 + 10000 images (LeCun et al. 1998)."
+    files = f"files {tmp_path}/MNIST/raw/, 12 MB to download{another}"
+    assert found["mnist"] == [about, "keys none of its own", files]
+    places = f"{tmp_path}/train_32x32.mat, {tmp_path}/test_32x32.mat"
+    assert found["svhn"][-1] == f"files {places}, 246 MB to download{another}"
+    assert found["csv"][-1] == f"files yours; a relative path starts at {tmp_path}{another}"
+    assert found["digits"][1:] == ["keys none of its own"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("argv", [[], ["list"], ["list", "--json"], ["completion", "bash"], ["rnu"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["list"], ["list", "--json"], ["completion", "bash"], ["rnu"], ["run", "--help"], ["help"]]
+)
 def test_torch_is_not_imported_for_help(argv: list[str]) -> None:
     code = f"import sys; from raysim.cli import main; main({argv}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0

@@ -35,6 +35,8 @@ def test_list(capsys: Captured) -> None:
     assert [one["name"] for one in document(capsys, "list", "methods", "--json")] == [*METHODS]
     (mu,) = document(capsys, "list", "methods", "fedprox", "--json")
     assert (mu["key"], mu["default"], mu["allowed"]) == ("mu", "0.01", "a number >= 0")
+    replay = [one["key"] for one in document(capsys, "list", "methods", "er", "--json")]
+    assert replay == ["sample_size", "memory.capacity", "memory.per", "memory.policy", "memory.fill"]
 
 
 def test_report(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raysim.cli import main
 from raysim.config import build_json_schema, load
 from raysim.config.bundled import bundled_names, copy_config, find_config, list_configs
 from raysim.engine.compatibility import check_methods
@@ -110,15 +111,39 @@ def test_the_schema_of_a_wheel_is_taken_as_it_is(tmp_path: Path, monkeypatch: py
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    for name in ("file", "link"):
+    for name in ("file.yaml", "link.yaml"):
         path = tmp_path / name
-        path.symlink_to(tmp_path / "gone") if name == "link" else path.write_text("mine")
+        path.symlink_to(tmp_path / "gone") if name == "link.yaml" else path.write_text("mine")
         with pytest.raises(
             ConfigError, match=rf"{name}: this exists already and was left as it is, allowed: a new file"
         ):
             copy_config("quickstart", path)
-    assert (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / "file.yaml").read_text() == "mine"
     assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("quickstart", "raysim new my.yaml --from quickstart"), ("mine", "raysim new mine.yaml")],
+)
+def test_a_copy_without_yaml_in_its_name_is_not_written(name: str, line: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        copy_config("quickstart", Path(name))
+    assert str(refused.value) == f"{name}: found a name without .yaml, and nothing was written; did you mean `{line}`?"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_hides_a_bundled_config_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "mine.yaml", "--from", "quickstart"]) == 0
+    assert capsys.readouterr().err == ""
+    Path("quickstart").write_text(find_config("quickstart").read_text())
+    words = "quickstart is the file ./quickstart, which hides the config of this name that raysim comes with\n"
+    assert main(["new", "other.yaml"]) == 0
+    assert capsys.readouterr().err == words
+    assert main(["check", "quickstart", "clients.count=0"]) == 2
+    assert capsys.readouterr().err.startswith(words + "clients.count=0: found 0")
+    assert main(["check", "mine.yaml", "clients.count=0"]) == 2
+    assert capsys.readouterr().err.startswith("clients.count=0: found 0")
 
 
 def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:

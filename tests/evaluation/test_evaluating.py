@@ -1,6 +1,7 @@
 """A finished run's model, evaluated again: on its own tests, on others, and on what it does not fit."""
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -233,6 +234,17 @@ def test_what_does_not_fit_is_refused(done: Any, tmp_path: Path) -> None:
     assert refusal(tmp_path / "gone") == (
         f"{tmp_path}/gone/config.yaml: there is no such file; allowed: the directory of a run that ended"
     )
+
+
+def test_a_directory_of_runs_is_answered_with_the_newest(tmp_path: Path) -> None:
+    for age, run in enumerate(("quickstart/seed-0/new", "quickstart/seed-0/old", "quickstart/begun")):
+        (tmp_path / run).mkdir(parents=True)
+        for name in ("model.pt", "config.yaml")[: 1 if run.endswith("begun") else 2]:
+            (tmp_path / run / name).touch()
+            os.utime(tmp_path / run / name, (100 - age, 100 - age))
+    said = refusal(tmp_path)
+    assert said.startswith(f"{tmp_path}/config.yaml: there is no such file; allowed: the directory of a run that ended")
+    assert said.endswith(f"; did you mean {tmp_path}/quickstart/seed-0/new?")
 
 
 class Owner:

@@ -138,10 +138,15 @@ def test_list_says_what_there_is_and_the_keys_of_one(capsys: pytest.CaptureFixtu
     assert main(["list", "partitions"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*PARTITIONS]
     assert main(["list", "methods", "er"]) == 0
+    about, sample_size, *memory = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert about.startswith("er ER: one mean loss over the batch and a replayed one")
     said = "sample_size null a whole number >= 1 or null; replayed samples of a step; null is the batch size"
-    assert " ".join(capsys.readouterr().out.split()) == said
+    assert sample_size == said
+    assert memory[0] == "memory.capacity 200 a whole number >= 1; The number of samples that a client holds."
+    assert [line.split()[0] for line in memory[1:]] == ["memory.per", "memory.policy", "memory.fill"]
     assert main(["list", "memory_policies", f"{PARTS}:EveryNth"]) == 0
-    assert " ".join(capsys.readouterr().out.split()) == "n 3 a whole number >= 1; of so many samples one is kept"
+    *_, key = capsys.readouterr().out.splitlines()
+    assert " ".join(key.split()) == "n 3 a whole number >= 1; of so many samples one is kept"
     assert main(["list", "clients"]) == 2
     assert "unknown kind 'clients'; allowed: methods, datasets, models, scenarios, " in capsys.readouterr().err
 

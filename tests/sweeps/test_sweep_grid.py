@@ -139,6 +139,9 @@ REFUSED = {
     "grid: {}": ":3: grid: found {}, allowed: a block of axes",
     "grid: {seed: []}": ":3: grid.seed: found [], allowed: at least one value",
     "gird: {seed: [0]}": ":3: gird: unknown key 'gird'; did you mean 'grid'? allowed: name, base, set, grid",
+    "grid: {buffer_size: [1, 2]}": ":3: grid.buffer_size: unknown key 'buffer_size'; did you mean 'memory.capacity'?",
+    "set: {num_clients: 3}\ngrid: {seed: [0]}": ":3: set.num_clients: unknown key 'num_clients'; "
+    "did you mean 'clients.count'?",
     "grid: {sede: [0, 1]}": ":3: grid.sede: unknown key 'sede'; did you mean 'seed'?",
     "grid: {own: [0, 1]}": "or choices of your own such as {rotated: {scenario.shift: rotation}",
     "grid:\n  methos: {FL: {}, ER: {er: {}}}": ":4: grid.methos: unknown key 'methos'; did you mean 'methods'?",
