@@ -14,6 +14,6 @@ def describe_files(name: str, keys: Iterable[str]) -> Iterator[str]:
     if name in DOWNLOADS:
         where, size = DOWNLOADS[name]
         places = ", ".join(f"{root}/{one}" for one in where.split(", "))
-        yield f"{'files':<16} {places}, {size} MB to download; {CHANGE}"
+        yield f"{'files':<16} {places}, about {size} MB to download; {CHANGE}"
     elif "path" in keys:
         yield f"{'files':<16} yours; a relative path starts at {root}; {CHANGE}"

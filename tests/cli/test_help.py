@@ -91,10 +91,10 @@ def test_a_dataset_is_listed_with_what_it_is_its_size_and_its_files(
         found[name] = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     another = "; dataset.root or RAYSIM_DATA is another folder"
     about = "mnist MNIST handwritten digits 28 x 28, 10 classes, 60000 + 10000 images (LeCun et al. 1998)."
-    files = f"files {tmp_path}/MNIST/raw/, 12 MB to download{another}"
+    files = f"files {tmp_path}/MNIST/raw/, about 12 MB to download{another}"
     assert found["mnist"] == [about, "keys none of its own", files]
     places = f"{tmp_path}/train_32x32.mat, {tmp_path}/test_32x32.mat"
-    assert found["svhn"][-1] == f"files {places}, 246 MB to download{another}"
+    assert found["svhn"][-1] == f"files {places}, about 246 MB to download{another}"
     assert found["csv"][-1] == f"files yours; a relative path starts at {tmp_path}{another}"
     assert found["digits"][1:] == ["keys none of its own"]
 

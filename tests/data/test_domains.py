@@ -253,7 +253,10 @@ WRONG = [
     ),
     (
         {"shift": "domains"},
-        "scenario.shift: found 'domains', allowed: rotation, permutation or a block with the keys domains",
+        (
+            "scenario.shift: found 'domains', allowed: rotation, permutation or a block with the keys domains; did you "
+            "mean 'scenario.shift={domains: ...}'?"
+        ),
     ),
     (
         {"shift": "rotaton"},
