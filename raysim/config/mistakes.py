@@ -133,7 +133,7 @@ def describe_unknown_key(
 
     Meanings of names from other frameworks come first, with keys of the same name that the config has. Similar keys
     come next: those of its block, and for a key at the top level all others. A key of what the config does not choose
-    is named as such, so that nobody is led to another simulation.
+    is named as such, since following it would change what is simulated.
 
     Args:
         root: the block of the whole config.

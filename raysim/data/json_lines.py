@@ -246,7 +246,7 @@ def _only(key: str, file: Path, rows: Sequence[_Row], part: str, notes: list[str
 
 
 def _note_parts(rows: Sequence[_Row], used: tuple[str | None, ...], testing: str, which: str, notes: list[str]) -> None:
-    """Add what is said of the parts: a part for validation that is tested on, and lines that are left out."""
+    """Add the notes on the parts: a part for validation that is tested on, and lines that are left out."""
     counts = Counter(row.split for row in rows)
     if testing != TEST:
         notes.append(f"tested on {counts[testing]:,} lines of {show(testing)}, as none say test")

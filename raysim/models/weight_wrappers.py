@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TypeGuard
 
 from torch import Tensor
 
@@ -24,10 +24,10 @@ def find_state(content: object) -> tuple[str, dict[str, Tensor]] | None:
     A dict with two keys that may be the model's, such as `model` and `state_dict`, is ambiguous: there is not one.
     """
     if _is_state(content):
-        return "", content  # type: ignore[return-value]  # _is_state has looked at each entry
+        return "", content
     if not isinstance(content, Mapping):
         return None
-    states = {key: content[key] for key in KEYS if _is_state(content.get(key))}
+    states = {key: state for key in KEYS if _is_state(state := content.get(key))}
     return next(iter(states.items())) if len(states) == 1 else None
 
 
@@ -51,7 +51,7 @@ def strip_prefixes(state: dict[str, Tensor], names: Collection[str]) -> tuple[di
     return state, stripped
 
 
-def _is_state(content: Any) -> bool:
+def _is_state(content: object) -> TypeGuard[dict[str, Tensor]]:
     return (
         isinstance(content, dict)
         and bool(content)

@@ -175,7 +175,7 @@ def _check_choices(document: Document, at: Keys, values: Mapping[str, object] | 
     name, known = str(at[-1]), Config.model_fields
     blocks = [keys for keys in values.values() if isinstance(keys, Mapping)] if isinstance(values, Mapping) else []
     if len(blocks) < len(values):
-        words = f"{_describe_unknown_key(name)}, or choices of your own such as {EXAMPLE}"
+        words = f"{_describe_unknown_key(name)}, or your own choices such as {EXAMPLE}"
         raise document.error(at, words)
     strange = any(str(key).partition(".")[0] not in known for keys in blocks for key in keys)
     if strange and nearest(name, known):  # in methos: {ER: {er: {}}} the key methods is meant

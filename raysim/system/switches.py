@@ -19,7 +19,7 @@ from raysim.system.errors import ConfigError, RunError
 
 backends: Any = torch.backends  # some of its attributes are newer than the oldest torch that raysim supports
 matmul: Any = torch.backends.cuda.matmul
-NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+determinism: Any = torch.utils.deterministic  # its attribute is set by a class that type checkers do not follow
 REPORTED = "changes what is reported or how fast it is, and no result"
 GPU_LIBRARY = "chooses a GPU's library; the default depends on the platform and on torch's variables"
 
@@ -163,8 +163,8 @@ SWITCHES: Sequence[Switch] = (
     ),
     Switch(
         "torch.utils.deterministic.fill_uninitialized_memory",
-        lambda: torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
-        lambda value: setattr(torch.utils.deterministic, "fill_uninitialized_memory", value),
+        lambda: determinism.fill_uninitialized_memory,
+        lambda value: setattr(determinism, "fill_uninitialized_memory", value),
         True,
     ),
     _attribute("mkldnn.enabled", True),
@@ -285,7 +285,7 @@ def switches_restored() -> Iterator[None]:
         ConfigError: torch refuses to change a switch.
     """
     with ExitStack() as contexts:
-        contexts.enter_context(np.errstate(**NUMPY_ERRORS))  # type: ignore[arg-type]
+        contexts.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
         if torch.is_inference_mode_enabled():
             contexts.enter_context(torch.inference_mode(False))
         contexts.enter_context(torch.autograd.set_multithreading_enabled(True))

@@ -492,7 +492,7 @@ def test_an_object_without_a_name_is_refused(tmp_path: Path) -> None:
         carla(tmp_path, False, path="drive", size=8)
 
 
-# --- What is said
+# --- Notes
 
 
 def test_what_was_left_out_is_said(tmp_path: Path) -> None:

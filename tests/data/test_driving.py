@@ -185,7 +185,7 @@ def test_windows_shine_at_night() -> None:
     ["another size", "other dtypes", "another vehicle's", "a missing key", "half", "a pipe", "without a checksum"],
 )
 def test_files_of_other_frames_are_not_used(kind: str, tmp_path: Path) -> None:
-    """They are drawn again, once, and that is said. Of the two vehicles' files with 3 frames, one is changed."""
+    """They are drawn again, once, with a warning. Of the two vehicles' files with 3 frames, one is changed."""
     expected = make(tmp_path, size=32)
     path, other = (
         path for path in sorted((tmp_path / "driving").glob("*.npz")) if len(np.load(path)["x"]) == SMALL["frames"]

@@ -1,4 +1,4 @@
-"""LEAF's JSON in its original layout: which samples, labels and users it becomes, and what is said of odd files."""
+"""LEAF's JSON in its original layout: which samples, labels and users it becomes, and the notes on odd files."""
 
 import json
 from pathlib import Path

@@ -362,7 +362,7 @@ def test_variables_that_choose_instructions_are_part_of_the_machine(monkeypatch:
 def test_what_a_custom_model_reads_is_part_of_the_initial_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its frozen layer is in no checkpoint. Its file is known to nobody else."""
+    """Its frozen layer is in no checkpoint. Only the model has its file."""
     (tmp_path / "reads_a_file.py").write_text("""
 from pathlib import Path
 from torch import nn

@@ -143,7 +143,7 @@ REFUSED = {
     "set: {num_clients: 3}\ngrid: {seed: [0]}": ":3: set.num_clients: unknown key 'num_clients'; "
     "did you mean 'clients.count'?",
     "grid: {sede: [0, 1]}": ":3: grid.sede: unknown key 'sede'; did you mean 'seed'?",
-    "grid: {own: [0, 1]}": "or choices of your own such as {rotated: {scenario.shift: rotation}",
+    "grid: {own: [0, 1]}": "or your own choices such as {rotated: {scenario.shift: rotation}",
     "grid:\n  methos: {FL: {}, ER: {er: {}}}": ":4: grid.methos: unknown key 'methos'; did you mean 'methods'?",
     "grid:\n  own:\n    a: {sede: 1}": ":5: grid.own.a.sede: unknown key 'sede'; did you mean 'seed'?",
     "grid: {seed: [0, x]}": ":3: seed: found 'x', allowed: a whole number from 0 to 2^63 - 1 (in the run 'seed-x')",

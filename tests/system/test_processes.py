@@ -123,6 +123,6 @@ def test_without_a_home_a_dataset_that_needs_files_says_where_to_put_them(homele
 def test_weights_below_a_missing_home_are_named(homeless: None) -> None:
     with pytest.raises(raysim.ConfigError, match=r"^model.weights: found ~/w.pt, but this user has no home folder"):
         find_weights("~/w.pt")
-    with pytest.raises(raysim.ConfigError, match=r"^x: found ~nobody-at-all/y, but"):
-        expand("x", "~nobody-at-all/y")
+    with pytest.raises(raysim.ConfigError, match=r"^x: found ~no-such-user/y, but"):
+        expand("x", "~no-such-user/y")
     assert load(SMALL).name == "small"
