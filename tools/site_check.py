@@ -2,7 +2,8 @@
 
     python tools/site_check.py [FOLDER]
 
-Where there is a Chromium, some pages are opened in it, on a phone's, a tablet's and a desk's width, light and dark.
+Where there is a Chromium, some pages are opened in it, on a phone's, a tablet's and a desk's width, light and dark. And
+questions are typed into the site's search.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from html import unescape
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
+
+import site_search
 
 import raysim
 import raysim.api
@@ -42,6 +45,7 @@ QUIET = [
     *("--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
     "--virtual-time-budget=20000",
 ]
+TYPING = "--virtual-time-budget=60000"  # the last value of an option counts
 LOOK = r"""<script>
 const faults = [];
 addEventListener("error", (event) => faults.push(event.message || "not loaded: " + event.target.outerHTML), true);
@@ -127,9 +131,19 @@ def look(site: Path, pages: Sequence[str] = SEEN, more: str = "") -> Iterator[st
                 yield from (f"{one['page']}, {one['width']} pixels, {scheme}: {fault}" for fault in wrong)
 
 
+def ask(site: Path) -> Iterator[str]:
+    """Yield the questions that the site's search does not answer, if they are too many."""
+    wanted = site_search.read_questions()
+    found = site_search.search(site, [*wanted], [str(BROWSER), *QUIET, TYPING])
+    misses = [*site_search.find_misses(wanted, found)]
+    print(f"search: {len(wanted) - len(misses)} of {len(wanted)} questions find their page", *misses, sep="\n  ")
+    if len(misses) > site_search.MAY_MISS:
+        yield f"the search misses the pages of {len(misses)} questions, allowed: {site_search.MAY_MISS}"
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "site")
-    faults = [*find_faults(folder), *(look(folder) if BROWSER else ())]
+    faults = [*find_faults(folder), *((*look(folder), *ask(folder)) if BROWSER else ())]
     print(*faults, sep="\n", file=sys.stderr)
     print(f"{folder}: {len(faults)} faults" + ("" if BROWSER else "; no Chromium to look at its pages with"))
     sys.exit(bool(faults))

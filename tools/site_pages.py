@@ -32,30 +32,43 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Learn": [
         "concepts.md",
         "tutorial.md",
-        "quickstart.md",
-        "asynchronous.md",
-        "first_adapters.md",
-        "first_cluster.md",
         "experiments.md",
+        "first_adapters.md",
         "writing_a_method.md",
     ],
     "Choose": ["choose.md", "scenarios.md", "gallery.md", "leaderboard.md", "coming_from.md"],
     "Methods": ["methods/README.md", "methods/*.md"],
-    "Reference": ["config.md", "command_line.md", "api.md", "metrics.md", "figures.md"],
+    "Reference": ["config.md", "command_line.md", "api.md", "run_directory.md", "metrics.md", "figures.md"],
     "Results": ["results/README.md", "results/*.md", "twins.md", "reproducing.md", "benchmarks.md"],
-    "Explain": ["architecture.md", "statistics.md", "checkpoints.md", "decisions/README.md", "decisions/*.md"],
+    "Explain": ["architecture.md", "statistics.md"],
     "Project": ["contributing.md", "releasing.md", "changelog.md"],
     "How to": [
+        "own_components.md",
         "check.md",
         "sweeps.md",
         "live.md",
+        "checkpoints.md",
         "clients_in_time.md",
-        "own_components.md",
         "tables.md",
-        "machines.md",
+        "text.md",
+        "detection.md",
+        "adapters.md",
+        "own_models.md",
         "cluster.md",
+        "operators.md",
         "*.md",
     ],
+}
+NOT_SEARCHED = ("files/*", "decisions/*")  # for those who change raysim; links lead there
+BOOSTS = {  # how much the search prefers a page's sections, if not by 1: the first pattern counts
+    "api.md": 0.1,
+    "changelog.md": 0.1,
+    "contributing.md": 0.1,
+    "architecture.md": 0.1,
+    "releasing.md": 0.1,
+    "benchmarks.md": 0.3,
+    "twins.md": 0.3,
+    "results/*": 0.3,
 }
 ORDER = ["Home", "Learn", "Choose", "How to", "Methods", "Reference", "Explain", "Results", "Project"]
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
@@ -67,7 +80,8 @@ PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+)(?: (?P<words>[^\n]+))? -->$
 def on_config(config: Any) -> Any:
     """Put the pages in their sections, those that are new too."""
     config.site_name = f"raysim {raysim.__version__}"
-    config.nav = order_pages([*OWN.values(), *(str(path.relative_to(ROOT / "docs")) for path in _pages())])
+    pages = [str(path.relative_to(ROOT / "docs")) for path in _pages()]
+    config.nav = order_pages([*OWN.values(), *(page for page in pages if not page.startswith("decisions/"))])
     return config
 
 
@@ -79,6 +93,13 @@ def order_pages(pages: list[str]) -> list[dict[str, list[str]]]:
         placed[section] = list(dict.fromkeys(found))
         left = [page for page in left if page not in found]
     return [{section: placed[section]} for section in ORDER if placed[section]]
+
+
+def rank_in_search(page: str) -> dict[str, Any]:
+    """Return what the theme's search reads about a page: whether it is left out, and how much it is preferred."""
+    if any(Path(page).match(pattern) for pattern in NOT_SEARCHED) or page.startswith("files/"):
+        return {"exclude": True}
+    return {"boost": next((boost for pattern, boost in BOOSTS.items() if Path(page).match(pattern)), 1)}
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -97,6 +118,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Make links between the repository's files links between pages, and put in the gallery's figures."""
     uri = page.file.src_uri
+    page.meta["search"] = rank_in_search(uri)
     names = {page: path for path, page in OWN.items()}
     source = ROOT / names.get(uri, f"docs/{uri}")
 

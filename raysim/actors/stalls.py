@@ -15,7 +15,7 @@ FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
 USUAL = 5  # a silence is unusual if it is this many times as long as the longest one before
 ADVICE = (
     "run `top` on these nodes, and `ray status`, to see whether processes are suspended or starved; check that no "
-    "firewall blocks the ports of Ray's workers (docs/cluster.md, Ports)"
+    "firewall blocks the ports of Ray's workers (docs/operators.md, Ports)"
 )
 
 

@@ -1,4 +1,4 @@
-"""The page about machines: its table says how many hosts there would be, as the placement computes it."""
+"""The page about several machines: its table says how many hosts there would be, as the placement computes it."""
 
 import re
 
@@ -9,7 +9,7 @@ from raysim.config import load
 from raysim.estimate.placement import place
 from raysim.system.capacity import Capacity
 
-PAGE = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip(" `") for cell in line.strip("|").split("|")]
     for line in PAGE.partition("<!-- placements -->")[2].partition("\n\n")[0].splitlines()[3:]
