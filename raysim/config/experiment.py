@@ -126,7 +126,7 @@ class MemoryConfig(Block):
     """Every client's replay memory, if a method needs one."""
 
     capacity: Count = 200
-    """The number of samples that a client holds."""
+    """The buffer size: the number of samples that a client holds."""
     per: Literal["client", "task"] = "client"
     """Whether capacity is for a client or for each task."""
     policy: Annotated[

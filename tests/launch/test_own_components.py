@@ -142,7 +142,10 @@ def test_list_says_what_there_is_and_the_keys_of_one(capsys: pytest.CaptureFixtu
     assert about.startswith("er ER: one mean loss over the batch and a replayed one")
     said = "sample_size null a whole number >= 1 or null; replayed samples of a step; null is the batch size"
     assert sample_size == said
-    assert memory[0] == "memory.capacity 200 a whole number >= 1; The number of samples that a client holds."
+    assert (
+        memory[0]
+        == "memory.capacity 200 a whole number >= 1; The buffer size: the number of samples that a client holds."
+    )
     assert [line.split()[0] for line in memory[1:]] == ["memory.per", "memory.policy", "memory.fill"]
     assert main(["list", "memory_policies", f"{PARTS}:EveryNth"]) == 0
     *_, key = capsys.readouterr().out.splitlines()
