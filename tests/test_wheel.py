@@ -31,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(tree: Path, out: Path, kind: str = "wheel", **environment: str) -> tuple[Path, str]:
-    """Return the wheel that a copy of the tree builds, and the text on stderr; of the kind editable, what pip -e does."""
+    """Return the wheel that a copy of the tree builds, and the text on stderr. An editable one is what pip -e makes."""
     for name in INPUTS:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
