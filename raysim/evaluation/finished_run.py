@@ -180,10 +180,12 @@ def _load_config(directory: Path, overrides: Overrides, trust: bool) -> tuple[Co
     """Return the run's config, and the same config with the overrides and the run's final model."""
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
-            below = _find_ended(directory)
-            near = f"; did you mean {below}?" if below else ""
-            words = f"there is no such file; allowed: the directory of a run that ended{near}"
-            raise ConfigError(words, str(directory / name))
+            if below := _find_ended(directory):
+                words = f"found runs below it, allowed: the directory of one of them; did you mean {below}?"
+                raise ConfigError(words, str(directory))
+            raise ConfigError(
+                "there is no such file; allowed: the directory of a run that ended", str(directory / name)
+            )
     for override, _ in parse_overrides(overrides):
         block = str(override.keys[0])
         if block in Config.model_fields and block not in MAY_DIFFER:

@@ -8,6 +8,7 @@ from typing import Unpack
 
 from raysim.config import Config, load
 from raysim.config.bundled import warn_hidden
+from raysim.config.error_text import shorten
 from raysim.config.keywords import CallbackKeys, add_keywords
 from raysim.launch.amounts import in_hours, in_units
 from raysim.launch.check import estimate_lines
@@ -86,7 +87,7 @@ class Estimate(Mapping[str, str]):
             known.append(f"{in_units(self.memory_bytes)} of memory")
         if self.seconds is not None:
             known.append(in_hours(self.seconds))
-        return f"<estimate of {self.name}: {', '.join(known)}>"
+        return f"<estimate of {shorten(self.name, 40)}: {', '.join(known)}>"
 
     def _repr_html_(self) -> str:
         rows = (f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in self.lines.items())
