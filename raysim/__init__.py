@@ -12,7 +12,8 @@ from raysim.system.version import VERSION
 
 if TYPE_CHECKING:
     from raysim.evaluation.finished_run import Evaluated, evaluate
-    from raysim.launch.check import check_run as check
+    from raysim.launch.estimated import Estimate
+    from raysim.launch.estimated import check_run as check
     from raysim.launch.run import run
     from raysim.records.result import Result
     from raysim.records.result import load_result as load
@@ -27,6 +28,7 @@ __version__ = VERSION
 
 __all__ = [
     "ConfigError",
+    "Estimate",
     "Evaluated",
     "Result",
     "RunError",
@@ -44,11 +46,12 @@ __all__ = [
 
 _HOMES = {
     "ConfigError": "raysim.system.errors:ConfigError",
+    "Estimate": "raysim.launch.estimated:Estimate",
     "Evaluated": "raysim.evaluation.finished_run:Evaluated",
     "Result": "raysim.records.result:Result",
     "RunError": "raysim.system.errors:RunError",
     "StreamPicture": "raysim.reports.stream.picture:StreamPicture",
-    "check": "raysim.launch.check:check_run",
+    "check": "raysim.launch.estimated:check_run",
     "draw_stream": "raysim.reports.stream.picture:draw_stream",
     "evaluate": "raysim.evaluation.finished_run:evaluate",
     "figures": "raysim.reports.write:figures",

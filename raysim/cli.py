@@ -105,14 +105,13 @@ def _command(given: list[str]) -> int:
 
 
 def _tell_hidden(asked: Namespace) -> None:
-    """Say of a config that it is a file of the working directory, and not the bundled one of the same name."""
+    """Say whether a config is a file of the working directory or the bundled one, if both have the name."""
     source = getattr(asked, "config", None) or getattr(asked, "source", None)
     if source is None or getattr(asked, "quiet", False):
         return
-    from raysim.config.bundled import hides_bundled
+    from raysim.config.bundled import describe_hidden
 
-    if hides_bundled(source):
-        words = f"{source} is the file ./{source}, which hides the config of this name that raysim comes with"
+    if words := describe_hidden(source):
         print(single_line(words), file=sys.stderr)
 
 

@@ -13,6 +13,7 @@ from raysim.config.component import Component
 from raysim.config.lookup import KINDS
 from raysim.config.schema import Config
 
+SUMMARIES = {name: command.summary for name, command in COMMANDS.items()} | {"help": "explain a command"}
 BASH = """\
 # eval "$(raysim completion bash)" in ~/.bashrc
 _raysim() {{
@@ -76,7 +77,7 @@ class Completed:
 
 def write_script(shell: str) -> str:
     """Return the script for bash, zsh or fish."""
-    return SCRIPTS[shell]({name: _completed(name) for name in COMMANDS})
+    return SCRIPTS[shell]({name: _completed(name) for name in COMMANDS} | {"help": Completed({}, [], [*COMMANDS], [])})
 
 
 def _completed(name: str) -> Completed:
@@ -122,7 +123,7 @@ def _bash(commands: Mapping[str, Completed]) -> str:
 
 
 def _zsh(commands: Mapping[str, Completed]) -> str:
-    described = (shlex.quote(f"{name}:{COMMANDS[name].summary.replace(':', '')}") for name in commands)
+    described = (shlex.quote(f"{name}:{SUMMARIES[name].replace(':', '')}") for name in commands)
     cases = []
     for name, one in commands.items():
         options, first, further = (shlex.join(words) for words in (one.options, one.first, one.further))
@@ -138,9 +139,7 @@ def _zsh(commands: Mapping[str, Completed]) -> str:
 def _fish(commands: Mapping[str, Completed]) -> str:
     lines = ["# raysim completion fish | source, in ~/.config/fish/config.fish"]
     for name, one in commands.items():
-        lines.append(
-            f"complete -c raysim -n __fish_use_subcommand -f -a {name} -d {_fish_quote(COMMANDS[name].summary)}"
-        )
+        lines.append(f"complete -c raysim -n __fish_use_subcommand -f -a {name} -d {_fish_quote(SUMMARIES[name])}")
         after = f"complete -c raysim -n '__fish_seen_subcommand_from {name}'"
         for option, words in one.options.items():
             value = " -r" * (option in one.valued)

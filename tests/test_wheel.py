@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 INPUTS = ("raysim", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE")
 SCHEMA = "raysim/config/raysim.schema.json"
-BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{}(sys.argv[1]))"
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +30,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel"))[0]
 
 
-def build(tree: Path, out: Path, **environment: str) -> tuple[Path, str]:
-    """Return the wheel that a copy of the tree builds, and the text on stderr."""
+def build(tree: Path, out: Path, kind: str = "wheel", **environment: str) -> tuple[Path, str]:
+    """Return the wheel that a copy of the tree builds, and the text on stderr. An editable one is what pip -e makes."""
     for name in INPUTS:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, tree)
-    command, variables = [sys.executable, "-c", BUILD, out], {**os.environ, **environment}
+    command, variables = [sys.executable, "-c", BUILD.format(kind), out], {**os.environ, **environment}
     done = subprocess.run(command, cwd=tree, env=variables, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return out / done.stdout.splitlines()[-1], done.stderr
@@ -69,6 +69,17 @@ def test_a_build_without_the_dependencies_leaves_the_schema_out(tmp_path: Path) 
     assert SCHEMA not in files_of(wheel)
     assert "raysim.schema.json is left out of the wheel" in said
     assert "there is no torch" in said
+
+
+def test_an_editable_install_is_a_path_that_editors_follow(tmp_path: Path) -> None:
+    """Of setuptools' other way, a module that finds the package when it is imported, pyright resolves nothing."""
+    for name in ("tree", "wheel"):
+        (tmp_path / name).mkdir()
+    editable, _ = build(tmp_path / "tree", tmp_path / "wheel", "editable")
+    own = [name for name in files_of(editable) if ".dist-info/" not in name]
+    assert own == [f"__editable__.raysim_cfl-{PROJECT['version']}.pth"]
+    with zipfile.ZipFile(editable) as archive:
+        assert archive.read(own[0]).decode().split() == [str(tmp_path / "tree")]
 
 
 def test_its_configs_are_the_repositorys(wheel: Path) -> None:

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -17,7 +18,7 @@ from raysim.config.bundled import find_config
 from raysim.config.component import ByName, Component
 from raysim.config.component_keys import ComponentKeys, contradictions_in
 from raysim.config.consistency import contradictions
-from raysim.config.document import Document, Given, Keys, Mistake, first_mistake, to_plain, walk
+from raysim.config.document import Document, Given, Keys, Mistake, Overrides, first_mistake, to_plain, walk
 from raysim.config.error_text import shorten, show
 from raysim.config.lookup import table
 from raysim.config.mistakes import explain_errors
@@ -49,14 +50,12 @@ class Draft:
         return config
 
 
-def load(
-    source: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
-) -> Config:
+def load(source: str | Path | Mapping[str, object] | Config, overrides: Overrides = ()) -> Config:
     """Return the validated config.
 
     Args:
         source: the path of a YAML file, the name of a bundled config such as "quickstart", a mapping or a config.
-        overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
+        overrides: KEY=VALUE strings, a mapping from dotted keys to values, or a list of both.
 
     Raises:
         ConfigError: a key is missing, unknown or has a wrong value.
@@ -66,9 +65,7 @@ def load(
     return read_draft(source, overrides).complete()
 
 
-def read_draft(
-    source: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
-) -> Draft:
+def read_draft(source: str | Path | Mapping[str, object] | Config, overrides: Overrides = ()) -> Draft:
     """Return the draft of a config; the arguments are those of `load`. Raises ConfigError."""
     document = open_document(source)
     apply_overrides(document, overrides)
@@ -115,7 +112,7 @@ def open_document(source: str | Path | Mapping[str, object] | Config) -> Documen
     return Document(None, values)
 
 
-def apply_overrides(document: Document, overrides: Sequence[str] | Mapping[str, object]) -> None:
+def apply_overrides(document: Document, overrides: Overrides) -> None:
     """Apply the overrides to a document in order. A value replaces a whole block."""
     for given, value in parse_overrides(overrides):
         spell_out_names(Config, document.values)
@@ -135,22 +132,24 @@ def spell_out_names(block: type[BaseModel], values: dict[str, object]) -> None:
                 spell_out_names(below, given)
 
 
-def parse_overrides(overrides: Sequence[str] | Mapping[str, object]) -> Iterator[tuple[Given, object]]:
+def parse_overrides(overrides: Overrides) -> Iterator[tuple[Given, object]]:
     """Yield each override's key and value, in order."""
     if isinstance(overrides, str):
         raise ConfigError(f"{shorten(overrides)}: overrides are a list of KEY=VALUE or a dict, not one string")
-    if isinstance(overrides, Mapping):
-        for order, (key, found) in enumerate(overrides.items()):
-            keys, value = split_key(str(key), str(key)), to_plain(found)
-            yield Given(keys, f"{key}={show(value)}", order), value
-        return
-    texts = [str(text) for text in overrides]
-    for order, text in enumerate(texts):
+    several = [overrides] if isinstance(overrides, Mapping) else [*overrides]
+    order = count()
+    for place, one in enumerate(several):
+        if isinstance(one, Mapping):
+            for key, found in one.items():
+                keys, value = split_key(str(key), str(key)), to_plain(found)
+                yield Given(keys, f"{key}={show(value)}", next(order)), value
+            continue
+        text = str(one)
         key, equals, value_text = text.partition("=")
         if not equals:
-            words = f"found no '=', allowed: KEY=VALUE, such as seed=1{_meant(texts, order)}"
+            words = f"found no '=', allowed: KEY=VALUE, such as seed=1{_meant([*map(str, several)], place)}"
             raise ConfigError(words, shorten(text))
-        given = Given(split_key(key, text), text, order)
+        given = Given(split_key(key, text), text, next(order))
         yield given, parse_value(value_text, given)
 
 

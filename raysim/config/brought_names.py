@@ -127,6 +127,7 @@ BLOCKS: Mapping[str, tuple[str, ...]] = {
     "checkpoint": ("checkpoint.every_rounds",),
     "logging": ("logging.tensorboard",),
     "training": ("training.local_epochs", "training.rounds_per_task"),
+    "model.adapters": ("model.adapters={rank: 4, where: [LAYER]}",),
 }
 """Blocks, each with the keys that are meant where a value is given for the whole block."""
 
@@ -212,3 +213,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "new": ("init", "create", "copy", "scaffold"),
 }
 """Commands, each with its names elsewhere."""
+
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "out": ("output_dir", "out_dir", "save_dir", "run_dir", "default_root_dir"),
+    "local": ("debug", "local_mode"),
+    "progress": ("verbose", "progress_bar", "enable_progress_bar", "show_progress"),
+    "resume": ("resume_from_checkpoint",),
+    "jobs": ("n_jobs", "num_workers", "max_workers"),
+}
+"""Parameters of Python's functions, each with its names elsewhere."""

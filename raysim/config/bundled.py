@@ -10,6 +10,7 @@ from pathlib import Path
 from raysim.config.error_text import nearest, shorten
 from raysim.config.reference import build_json_schema
 from raysim.config.yaml_text import read_file
+from raysim.system.caller import warn_caller
 from raysim.system.errors import ConfigError
 from raysim.system.files import write_whole
 
@@ -46,9 +47,22 @@ def find_config(source: str | Path, folder: Path | None = None) -> Path:
     return path
 
 
-def hides_bundled(source: str) -> bool:
-    """Return whether a config is a file of the working directory that has the name of a bundled one."""
-    return os.path.isfile(source) and source in bundled_names()
+def describe_hidden(source: object) -> str:
+    """Return a sentence on a bundled config that a file of the working directory hides, or on a file that it hides."""
+    if not isinstance(source, str | Path) or str(source) not in bundled_names():
+        return ""
+    if os.path.isfile(source):
+        return f"{source} is the file ./{source}, which hides the config of this name that raysim comes with"
+    other = Path(f"{source}.yaml")
+    if other.is_file() and other.read_bytes().removeprefix(MODELINE) != (BUNDLED / other).read_bytes():
+        return f"{source} is the config that raysim comes with, and not the file ./{other}; for this, give {other}"
+    return ""
+
+
+def warn_hidden(source: object) -> None:
+    """Warn the caller of raysim of such a file. The command line prints a line instead."""
+    if words := describe_hidden(source):
+        warn_caller(words)
 
 
 def bundled_names() -> list[str]:

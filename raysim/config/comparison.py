@@ -1,11 +1,11 @@
 """Differences between the configs of runs, apart from keys that change no result; names for them."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from raysim.config import parse_overrides
-from raysim.config.document import Keys, dotted, to_plain, walk
+from raysim.config.document import Keys, Overrides, dotted, to_plain, walk
 from raysim.config.error_text import shorten, show
 from raysim.config.schema import Config
 from raysim.config.yaml_text import to_yaml_line
@@ -42,7 +42,7 @@ def flatten_settings(config: Config) -> dict[str, int | float | str]:
     return {**settings, "methods": " + ".join(config.methods) or "fedavg"}
 
 
-def label_run(config: Config, overrides: Sequence[str] | Mapping[str, object]) -> str:
+def label_run(config: Config, overrides: Overrides) -> str:
     """Return a config's methods and the overrides that change results, as a part of a folder's name.
 
     It has at most 100 characters, none of which a shell expands. It is empty without methods and overrides.

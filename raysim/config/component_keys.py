@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from raysim.config.block import Block, keys_in
 from raysim.config.component import ByName, Component, Values
 from raysim.config.document import Keys, Mistake, dotted
-from raysim.config.error_text import show
+from raysim.config.error_text import either, show
 from raysim.config.lookup import resolve
-from raysim.config.mistakes import describe_unknown_key, explain_errors, suggest_names
+from raysim.config.mistakes import MOST_MEANT, describe_unknown_key, explain_errors, suggest_names
 from raysim.config.signature import keys_of, own_values
 from raysim.system.errors import ConfigError
 
@@ -74,7 +74,7 @@ class ComponentKeys:
                 near = suggest_names(dotted(keys), [one for one in several if one])
                 self.mistakes.append(Mistake(keys, f"found {show(name)}, allowed: a block of the {kind}s{near}"))
             elif not isinstance(given, Mapping | None):
-                self.mistakes.append(Mistake(at, f"found {show(given)}, allowed: a block of the {kind}'s keys"))
+                self.mistakes.append(_no_block(kind, name, given, at))
             else:
                 made[name] = self._own_keys(kind, name, dict(given or {}), at, at, [])
         return made
@@ -111,6 +111,26 @@ class ComponentKeys:
         except ValidationError as error:
             self.mistakes += (mistake.below(keys) for mistake in explain_errors(block, given, error))
             return {}
+
+
+def _no_block(kind: str, name: str, given: object, at: Keys) -> Mistake:
+    """Return the mistake of a value in the place of a component's block, with the keys that may have the value."""
+    try:
+        block = keys_of(resolve(kind, name))
+    except ConfigError as error:
+        return Mistake(at, str(error))
+    typed = [f"'{dotted(at)}.{key}={show(given)}'" for key in keys_in(block) if _may_have(block, key, given)]
+    meant = 0 < len(typed) <= MOST_MEANT
+    near = f"; did you mean {either(typed)}?" if meant else f" ({', '.join(keys_in(block)) or 'it has none'})"
+    return Mistake(at, f"found {show(given)}, allowed: a block of the {kind}'s keys{near}")
+
+
+def _may_have(block: type[Block], key: str, value: object) -> bool:
+    try:
+        block.model_validate({key: value})
+    except ValidationError:
+        return False
+    return True
 
 
 def _no_method(name: str, given: object, at: Keys) -> Iterator[Mistake]:

@@ -14,6 +14,8 @@ from raysim.system.errors import ConfigError
 REQUIRED = "this key is required and missing"
 
 Keys = tuple[str | int, ...]
+Overrides = Sequence[str | Mapping[str, object]] | Mapping[str, object]
+"""KEY=VALUE strings, a mapping from dotted keys to values, or a list of both."""
 
 DEEPEST = 50  # blocks within blocks; far more than the schema has
 PLAIN = frozenset([str, bool, int, float, type(None)])  # subclasses are no plain values

@@ -90,7 +90,8 @@ def _find_block(field: FieldInfo, schema: KeySchema, keys: Keys, value: object) 
             return f"; did you mean '{at}={schema.example(str(kind))}'" + f" with '{further}'" * bool(further) + "?"
     if is_block and at in BLOCKS and isinstance(value, bool | int | float | str):
         typed = show(value).strip("'")
-        meant = [f"{BLOCKS[at][0]}={typed}"] if len(BLOCKS[at]) == 1 else BLOCKS[at]
+        whole = len(BLOCKS[at]) > 1 or "=" in BLOCKS[at][0]
+        meant = BLOCKS[at] if whole else [f"{BLOCKS[at][0]}={typed}"]
         return f"; did you mean {either(map(quote_meant, meant))}?"
     return ""
 

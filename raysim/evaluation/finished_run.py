@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 
 from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
 from raysim.config.component import NamedComponent
+from raysim.config.document import Overrides
 from raysim.config.error_text import either, show
+from raysim.config.keywords import CallbackKeys, add_keywords
 from raysim.config.lookup import only_named_by
 from raysim.data.loading import choose_root
 from raysim.data.text import reword
@@ -45,7 +47,15 @@ LATER = (  # keys that do not matter for what is held out, since it is drawn bef
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model's accuracies on the tasks' samples."""
+    """A model's accuracies on the tasks' samples.
+
+    >>> result = raysim.run("quickstart", methods="er", local=True)
+    >>> evaluated = raysim.evaluate(result.directory)
+    >>> evaluated.split, evaluated.samples
+    ('test', [364, 364, 364])
+    >>> evaluated.evaluation["domain_il"]["average_accuracy"] == result.accuracy()
+    True
+    """
 
     directory: Path
     split: str
@@ -64,21 +74,31 @@ class Evaluated:
 
 
 def evaluate(
-    directory: str | Path, overrides: Sequence[str] | Mapping[str, object] = (), *, trust: bool = False
+    directory: str | Path,
+    overrides: Sequence[str] | Mapping[str, object] = (),
+    *,
+    trust: bool = False,
+    **keys: Unpack[CallbackKeys],
 ) -> Evaluated:
     """Evaluate a run's final model, in this process.
+
+    >>> result = raysim.run("quickstart", methods="er", local=True)
+    >>> evaluated = raysim.evaluate(result.directory, ["evaluation.top_k=5"])
+    >>> evaluated.evaluation["domain_il"]["average_accuracy"] > result.accuracy()
+    True
 
     Args:
         directory: the run's directory, with its config.yaml and model.pt.
         overrides: keys of dataset, scenario and evaluation to change.
         trust: allow importing custom code named in the run's config.
+        keys: the blocks dataset, scenario and evaluation; further overrides.
 
     Raises:
         ConfigError: there is no such run, or it needs custom code and is not trusted. An override is of another block.
             The data do not fit the model, or the model was trained on the validation samples. Personalized models are
             requested, which a run does not store.
     """
-    run_config, config = _load_config(Path(directory), overrides, trust)
+    run_config, config = _load_config(Path(directory), add_keywords("evaluate", overrides, keys), trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
@@ -156,16 +176,16 @@ def _find_ended(directory: Path) -> Path | None:
     return max(runs, key=lambda run: (run / "model.pt").stat().st_mtime, default=None)
 
 
-def _load_config(
-    directory: Path, overrides: Sequence[str] | Mapping[str, object], trust: bool
-) -> tuple[Config, Config]:
+def _load_config(directory: Path, overrides: Overrides, trust: bool) -> tuple[Config, Config]:
     """Return the run's config, and the same config with the overrides and the run's final model."""
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
-            below = _find_ended(directory)
-            near = f"; did you mean {below}?" if below else ""
-            words = f"there is no such file; allowed: the directory of a run that ended{near}"
-            raise ConfigError(words, str(directory / name))
+            if below := _find_ended(directory):
+                words = f"found runs below it, allowed: the directory of one of them; did you mean {below}?"
+                raise ConfigError(words, str(directory))
+            raise ConfigError(
+                "there is no such file; allowed: the directory of a run that ended", str(directory / name)
+            )
     for override, _ in parse_overrides(overrides):
         block = str(override.keys[0])
         if block in Config.model_fields and block not in MAY_DIFFER:

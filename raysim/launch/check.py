@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from typing import Any, NamedTuple
 
 from raysim.callbacks.callback_list import make_callbacks
-from raysim.config import Config, load
+from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
@@ -29,13 +29,28 @@ from raysim.system.children import at_once
 from raysim.system.errors import ConfigError, RunError, Unreachable
 from raysim.system.seeding import torch_untouched
 
-LabelledLines = Iterator[tuple[str, str]]
 SHOWN = 6  # number of tasks shown by name
 LEAST_SERVING = 0.01  # of the time: a line shows the server's part if it is as large
 
 
-def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
-    """Yield lines about a run as (label, text). Data are loaded, never downloaded.
+class Line(NamedTuple):
+    """A line about a run, and its numbers by the attributes of raysim.Estimate."""
+
+    label: str
+    text: str
+    numbers: Mapping[str, Any] = {}
+
+
+Lines = Iterator[Line]
+
+
+def estimate_run(config: Config, cluster: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the lines of `estimate_lines` as (label, text)."""
+    return ((line.label, line.text) for line in estimate_lines(config, cluster))
+
+
+def estimate_lines(config: Config, cluster: bool = False) -> Lines:
+    """Yield lines about a run. Data are loaded, never downloaded.
 
     If the config names a cluster, it is asked for its capacity. Requirements that are missing here are named: a cluster
     that answers, GPUs, the files of data that declare their size. All else is estimated.
@@ -67,75 +82,65 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
                 federation = making.pretended()
             make_callbacks(config, federation.protocols)
     except MissingData:
-        yield "run", run
+        yield Line("run", run)
         yield from _without_data(config, capacity)
         raise
-    yield "run", run
+    yield Line("run", run)
     if warnings := [
         *describe_ignored(),
         *describe_unused(methods),
         *describe_one_at_a_time(config, methods),
         *describe_doubts(raw),
     ]:
-        yield "warning", "; ".join(warnings)
+        yield Line("warning", "; ".join(warnings))
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent = f"{in_units(model.weights().nbytes)} as sent" if sends_model(methods) else "never sent"
     about = "about " * _labels_missing(config, federation)
     rounds = f"{about * (config.scenario.windows is not None)}{federation.availability.rounds:,}"  # windows end by size
-    yield "data", _data(config, raw)
+    of_splits = {"train_samples": len(raw.dataset.train), "test_samples": len(raw.dataset.test)}
+    yield Line("data", _data(config, raw), of_splits)
     if raw.dataset.notes:
-        yield "input", "; ".join(raw.dataset.notes)
-    yield "tasks", _tasks([task.name for task in federation.tasks])
+        yield Line("input", "; ".join(raw.dataset.notes))
+    yield Line("tasks", _tasks([task.name for task in federation.tasks]), {"tasks": len(federation.tasks)})
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
-    yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
+    clients = config.clients.count
+    yield Line("clients", f"{clients:,}, each with {about}{span} samples at a time", {"clients": clients})
     if config.dataset.label_rate is not None and federation.unlabelled is not None:
         known, others = (sum(map(len, streams)) for streams in (federation.streams, federation.unlabelled.streams))
-        yield "labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label"
-    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}"
+        yield Line("labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label")
+    size = {"parameters": len(model.parameters), "model_bytes": model.weights().nbytes * sends_model(methods)}
+    yield Line("model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}", size)
     if model.notes:
-        yield "weights", "; ".join(note.removeprefix("weights: ") for note in model.notes)
+        yield Line("weights", "; ".join(note.removeprefix("weights: ") for note in model.notes))
     if advice := advise(config, methods, model):
-        yield "advice", advice
+        yield Line("advice", advice)
     if making is not None:
-        yield "cache", _cache(making)
+        yield Line("cache", _cache(making))
     try:
         with torch_untouched():
             rehearsals = at_once(plan_rehearsals(config, federation, model))
             need = estimate_memory(config, federation, model, rehearsals)
         cost = foresee(config, federation, model, rehearsals)
     except RunError:
-        yield "rounds", f"{rounds}; a rehearsal with one client and few samples failed: bytes, steps, time are unknown"
+        yield Line(
+            "rounds", f"{rounds}; a rehearsal with one client and few samples failed: bytes, steps, time are unknown"
+        )
         yield from _places(config, capacity, estimate_memory(config, federation, model), cluster)
         raise
-    yield "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates"
+    counts = {"rounds": cost.rounds, "updates": cost.updates}
+    yield Line("rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates", counts)
     yield from _work(cost, about)
     yield from _places(config, capacity, need, cluster)
     yield from _time(config, federation, model, cost, capacity, making)
 
 
-def check_run(
-    config: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
-) -> dict[str, str]:
-    """Return what a run would start, send, compute and need, by labels such as steps and memory; start nothing.
-
-    Args:
-        config: a YAML file, a mapping or a config.
-        overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
-
-    Raises:
-        ConfigError: as the run itself would.
-        RunError: a rehearsal failed, as with a mistake in a custom method.
-    """
-    return dict(estimate_run(load(config, overrides)))
-
-
-def _without_data(config: Config, capacity: Capacity) -> LabelledLines:
+def _without_data(config: Config, capacity: Capacity) -> Lines:
     """Yield what is known where the data are missing and nobody knows their size."""
     rounds = config.scenario.tasks * (config.training.rounds_per_task or 0)
     why = "steps, bytes, memory and time depend on the data, which are not here"
-    yield "rounds", f"{rounds:,}; {why}" if rounds else f"not known: they, {why}"
+    yield Line("rounds", f"{rounds:,}; {why}" if rounds else f"not known: they, {why}")
     places = _places(config, capacity, MemoryNeed(clients=[0] * config.clients.count))
-    yield from ((label, text) for label, text in places if "memory" not in label)
+    yield from (line for line in places if "memory" not in line.label)
 
 
 def _lacks_gpus(config: Config, capacity: Capacity) -> bool:
@@ -175,11 +180,12 @@ def _cache(making: FeaturePass) -> str:
     return f"{size}; those of {computed:,} samples are computed first" if computed else f"{size}, from files"
 
 
-def _work(cost: Cost, about: str) -> LabelledLines:
+def _work(cost: Cost, about: str) -> Lines:
     """Yield steps and bytes; `about` stands before what depends on labels that are missing."""
-    yield "steps", f"{_about(cost.unsure_steps, about)}{cost.steps:,} gradient steps"
+    yield Line("steps", f"{_about(cost.unsure_steps, about)}{cost.steps:,} gradient steps", {"steps": cost.steps})
     for way, nbytes in (("up", cost.up), ("down", cost.down)):
-        yield f"bytes {way}", f"{_about(cost.unsure_bytes, about)}{_bytes(nbytes, cost.rounds)}"
+        text = f"{_about(cost.unsure_bytes, about)}{_bytes(nbytes, cost.rounds)}"
+        yield Line(f"bytes {way}", text, {f"bytes_{way}": sum(nbytes.values())})
 
 
 def _about(unsure: bool, about: str) -> str:
@@ -192,7 +198,7 @@ def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
     return f"{total:,} ({in_units(total)}; {in_units(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
 
 
-def _places(config: Config, capacity: Capacity, need: MemoryNeed, cluster: bool = False) -> LabelledLines:
+def _places(config: Config, capacity: Capacity, need: MemoryNeed, cluster: bool = False) -> Lines:
     """Yield the actors' placement and needs. Raises ConfigError if the resources are not available."""
     if config.resources.address is not None:
         yield from _elsewhere(config, config.resources.address, need, cluster)
@@ -202,17 +208,17 @@ def _places(config: Config, capacity: Capacity, need: MemoryNeed, cluster: bool 
         yield from _asked_for(config, need, "on a machine with GPUs, which this one is not")
         return
     place = placement.place(config, capacity, need)
-    yield "actors", _actors(place, f"on this machine ({_shares(capacity.cpus, capacity.gpus)})")
+    where = f"on this machine ({_shares(capacity.cpus, capacity.gpus)})"
+    yield Line("actors", _actors(place, where), {"actors": 1 + place.actors})
     whole = "" if capacity.memory is None else f" of the {in_units(capacity.memory)} here"
-    yield (
-        "memory",
-        f"about {in_units(place.memory_bytes)}{whole}, a host up to {in_units(_largest(place, need))}",
-    )
+    largest = _largest(place, need)
+    numbers = {"memory_bytes": place.memory_bytes, "host_memory_bytes": largest}
+    yield Line("memory", f"about {in_units(place.memory_bytes)}{whole}, a host up to {in_units(largest)}", numbers)
     yield from _warning(place)
     yield from _gpu_memory(config, need, place.clients)
 
 
-def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> LabelledLines:
+def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> Lines:
     """Yield the actors' placement on a running cluster, or, if none answers, what they would request.
 
     If `asks`, yield also what a task on each node finds, and place no actor on a node that is unfit.
@@ -229,7 +235,7 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> La
         with joined_cluster(address) as there, asked.naming():
             if asks:
                 asked.ask()
-                yield from ((f"node {number}", line) for number, line in enumerate(asked.lines(), start=1))
+                yield from (Line(f"node {number}", line) for number, line in enumerate(asked.lines(), start=1))
                 there = asked.capacity()
             lacking = _lacks_gpus(config, there)
             place = None if lacking else placement.place(config, there, need)
@@ -237,7 +243,7 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> La
         if asks:
             raise
         yield from _asked_for(config, need, nodes)
-        yield "cluster", str(error)
+        yield Line("cluster", str(error))
         return
     if place is None:
         yield from _asked_for(config, need, f"{nodes}, none of which has a GPU now")
@@ -246,34 +252,36 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> La
     where = ", ".join(f"{count} on {in_number(nodes, 'node')}" for count, nodes in Counter(hosts).items())
     kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
     all_nodes = ", ".join(f"{in_number(count, 'node')} with {has}" for has, count in kinds.items())
-    yield "actors", _actors(place, f"at {address}, {where} (of {all_nodes})")
+    yield Line("actors", _actors(place, f"at {address}, {where} (of {all_nodes})"), {"actors": 1 + place.actors})
     resting, working = most - need.working, placement.at_once(config, hosts[0], place.cpus) * need.working
-    on_a_node = (
-        f"about {in_units(need.node + hosts[0] * resting + working)} on a node with {in_number(hosts[0], 'host')}"
-    )
-    yield "memory", f"{on_a_node}, {in_units(need.driver)} more on this one, a host up to {in_units(most)}"
+    fullest = need.node + hosts[0] * resting + working
+    on_a_node = f"about {in_units(fullest)} on a node with {in_number(hosts[0], 'host')}"
+    text = f"{on_a_node}, {in_units(need.driver)} more on this one, a host up to {in_units(most)}"
+    yield Line("memory", text, {"memory_bytes": fullest, "host_memory_bytes": most})
     yield from _warning(place)
     yield from _gpu_memory(config, need, place.clients)
 
 
-def _warning(place: Placement) -> LabelledLines:
+def _warning(place: Placement) -> Lines:
     """Yield that memory is lacking, where `resources.memory` is warn and it is."""
     if place.warning:
-        yield "memory warning", place.warning
+        yield Line("memory warning", place.warning)
 
 
-def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int]]) -> LabelledLines:
+def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int]]) -> Lines:
     """Yield what the server, and hosts with these clients, take of a GPU if they use one: nothing of it is measured."""
     if config.resources.server_gpus and need.server_gpu:
         what = "its auxiliary networks and their training; copies of the model and CUDA's own 0.6 GiB beside"
-        yield "GPU memory of the server", f"about {in_units(need.server_gpu)} for {what}"
+        yield Line("GPU memory of the server", f"about {in_units(need.server_gpu)} for {what}")
     share = config.resources.gpus_per_actor
     if not share:
         return
     most = max(map(need.gpu_with, clients))
     beside = f", {in_units(fit(share, 1) * most)} for the {fit(share, 1)} that share one" if share <= 0.5 else ""
     what = "data, vectors of the model's length, what methods keep and a batch's activations; CUDA's own 0.6 GiB beside"
-    yield "GPU memory", f"up to {in_units(most)} for a host{beside}, by arithmetic: {what}"
+    yield Line(
+        "GPU memory", f"up to {in_units(most)} for a host{beside}, by arithmetic: {what}", {"gpu_memory_bytes": most}
+    )
 
 
 def _actors(place: Placement, where: str) -> str:
@@ -292,7 +300,7 @@ def _largest(place: Placement, need: MemoryNeed) -> int:
     return max(need.host_with(clients) for clients in place.clients)
 
 
-def _asked_for(config: Config, need: MemoryNeed, where: str) -> LabelledLines:
+def _asked_for(config: Config, need: MemoryNeed, where: str) -> Lines:
     """Yield what the actors would request, regardless of what is available."""
     wanted, clients = config.resources, config.clients.count
     if wanted.clients_per_actor == "auto":
@@ -305,9 +313,10 @@ def _asked_for(config: Config, need: MemoryNeed, where: str) -> LabelledLines:
     own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
     asks = "; ".join([share, in_number(wanted.gpus_per_actor, "GPU"), *own])
     coordinator = _coordinator(wanted.server_cpus, wanted.server_gpus)
-    yield "actors", f"{coordinator} and {hosts}, {where}; each host asks for {asks}"
+    yield Line("actors", f"{coordinator} and {hosts}, {where}; each host asks for {asks}")
     most = need.host_with(range(packed))
-    yield "memory", f"about {in_units(need.node)} on a node, and up to {in_units(most)} for each host there"
+    text = f"about {in_units(need.node)} on a node, and up to {in_units(most)} for each host there"
+    yield Line("memory", text, {"host_memory_bytes": most})
     yield from _gpu_memory(config, need, [range(packed)])
 
 
@@ -327,11 +336,11 @@ def _time(
     cost: Cost,
     capacity: Capacity,
     making: FeaturePass | None,
-) -> LabelledLines:
+) -> Lines:
     """Estimate the run's time from this machine's for a step, for the evaluation of a sample, and for rounds."""
     away = ["the data"] * bool(federation.dataset.missing) + ["the GPUs"] * _lacks_gpus(config, capacity)
     if away:
-        yield "time", f"not known: it is measured where {' and '.join(away)} are"
+        yield Line("time", f"not known: it is measured where {' and '.join(away)} are")
         return
     measured = pace(config, federation, model)
     in_rounds, at_ends = measured.seconds_of_server(cost)
@@ -342,7 +351,9 @@ def _time(
     step, sample = in_milliseconds(measured.step), in_milliseconds(measured.sample)
     each = f"{step} a step and {sample} a test sample, measured here"
     if config.resources.address is not None:
-        yield "time", f"about {in_hours(training + evaluating + serving + before)} of one core like this one: {each}"
+        yield Line(
+            "time", f"about {in_hours(training + evaluating + serving + before)} of one core like this one: {each}"
+        )
         yield from _serving(cost, in_rounds, at_ends, training + evaluating + serving)
         return
     place = placement.place(config, capacity)
@@ -355,15 +366,16 @@ def _time(
     rounds = cost.rounds * measured.round_on_ray + calls * measured.call
     passing = before / max(1, int(capacity.cpus))
     whole = training / busy + evaluating / cores + rounds + serving + passing
-    alone = in_hours(training + evaluating + cost.rounds * measured.round + serving + passing)
+    alone = training + evaluating + cost.rounds * measured.round + serving + passing
     also = f"{in_milliseconds(rounds / cost.rounds)} more a round"
     also += f"; the features take {in_hours(passing)} of it" if passing else ""
     lasting = f"about {in_hours(whole)} plus startup, {in_number(busy, 'host')} at a time"
-    yield "time", f"{lasting}, or {alone} with --local: {each}; {also}"
+    text = f"{lasting}, or {in_hours(alone)} with --local: {each}; {also}"
+    yield Line("time", text, {"seconds": whole, "seconds_local": alone})
     yield from _serving(cost, in_rounds, at_ends, whole)
 
 
-def _serving(cost: Cost, in_rounds: float, at_ends: float, whole: float) -> LabelledLines:
+def _serving(cost: Cost, in_rounds: float, at_ends: float, whole: float) -> Lines:
     """Yield the server's part of the time, if it is large enough to be seen. `whole` is the run's time in seconds."""
     serving, ends = in_rounds + at_ends, sum(cost.ends.values())
     if serving < LEAST_SERVING * whole:
@@ -371,4 +383,4 @@ def _serving(cost: Cost, in_rounds: float, at_ends: float, whole: float) -> Labe
     parts = [(cost.rounds, in_rounds, "in rounds"), (ends, at_ends, "at tasks' ends")]
     large = [part for part in parts if part[1] >= LEAST_SERVING * serving]
     shown = ", ".join(f"{many:,} times {in_hours(spent / many)} {when}" for many, spent, when in large)
-    yield "server", f"about {in_hours(serving)} of {in_hours(whole)}: {shown}"
+    yield Line("server", f"about {in_hours(serving)} of {in_hours(whole)}: {shown}")

@@ -1,8 +1,6 @@
 """Display of a run in plain lines, and of its result; bar.py has the live one."""
 
-import inspect
 import sys
-import warnings
 from math import isclose
 
 from rich.box import SIMPLE
@@ -25,6 +23,7 @@ from raysim.evaluation.scoring import describe_clients
 from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
 from raysim.records.result import Result
+from raysim.system.caller import warn_caller
 from raysim.system.capacity import MIB
 from raysim.system.colors import choose_text_color, mix_sequence
 from raysim.system.console import make_console
@@ -72,16 +71,8 @@ class NoDisplay(RunDisplay):
 def show_warning(display: RunDisplay, text: str) -> None:
     """Show a warning, in a call from Python as one of Python's."""
     if type(display) is RunDisplay:  # a call from Python
-        warnings.warn(text, stacklevel=_count_own_frames())
+        warn_caller(text)
     display.say(text)
-
-
-def _count_own_frames() -> int:
-    """Return the stack level, for a warning of `show_warning`, of the line outside raysim that called it."""
-    level, frame = 0, inspect.currentframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "raysim":
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 class RunLines(RunDisplay):

@@ -11,6 +11,7 @@ from pathlib import Path
 from raysim.callbacks.callback import Callback
 from raysim.config import Config, load
 from raysim.config.comparison import label_run
+from raysim.config.document import Overrides
 from raysim.launch.resuming import resolve_resumed
 from raysim.records.result import Result, load_result
 from raysim.records.run_directory import claim_directory
@@ -18,7 +19,6 @@ from raysim.system.errors import ConfigError
 from raysim.system.files import lock_directory
 
 Source = str | Path | Mapping[str, object] | Config
-Overrides = Sequence[str] | Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def resolve_run(
 
 def _with_callbacks(config: Config, callbacks: Sequence[str | Callback]) -> Config:
     """Return the config with the callbacks that are given by name."""
-    if isinstance(callbacks, str | Mapping | Callback):  # a text's letters or a block's names would be taken for names
+    if isinstance(callbacks, str | Callback):  # a text's letters would be taken for names
         raise ConfigError(f"callbacks: found {callbacks!r:.60}, allowed: a list, such as ['early_stopping']")
     names = {name: None for name in callbacks if isinstance(name, str)}
     return load(config, {"callbacks": {**names, **config.callbacks}}) if names else config

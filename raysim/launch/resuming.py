@@ -1,11 +1,12 @@
 """Resume a run from its directory: its config then, and the command to do so."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
 from raysim.config import Config, load
 from raysim.config.comparison import CHANGE_NO_STATE, describe_difference
+from raysim.config.document import Overrides
 from raysim.config.lookup import custom_names, only_named_by
 from raysim.records.run_directory import claim_directory
 from raysim.system.errors import ConfigError
@@ -16,7 +17,7 @@ MAY_DIFFER = ("resources", "logging", "checkpoint", "callbacks")  # blocks of th
 def resolve_resumed(
     out: str | Path | None,
     config: str | Path | Mapping[str, object] | Config | None,
-    overrides: Sequence[str] | Mapping[str, object],
+    overrides: Overrides,
     trust: bool,
 ) -> Config:
     """Return the config of a resumed run: its directory's, or the given one if they agree.

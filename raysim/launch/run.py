@@ -4,11 +4,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from raysim.callbacks.callback import Callback
 from raysim.callbacks.callback_list import make_callbacks
 from raysim.config import Config
+from raysim.config.bundled import warn_hidden
+from raysim.config.keywords import ConfigKeys, add_keywords
 from raysim.data.downloading import downloads_reported
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import StartStep
@@ -42,13 +44,25 @@ def run(
     out: str | Path | None = None,
     local: bool = False,
     *,
-    callbacks: Sequence[str | Callback] = (),
+    callbacks: Sequence[str | Callback] | Mapping[str, object] = (),
     progress: bool = False,
     resume: bool = False,
     trust: bool = False,
     display: RunDisplay | None = None,
+    **keys: Unpack[ConfigKeys],
 ) -> Result:
     """Run a config and return its result.
+
+    >>> result = raysim.run("quickstart", methods="er", local=True)
+    >>> result.methods, round(result.accuracy(), 2)
+    (['er'], 0.82)
+
+    Overrides change single keys, and keyword arguments whole blocks:
+
+    >>> keys = {"memory.capacity": 50, "training.rounds_per_task": 2}
+    >>> result = raysim.run("quickstart", keys, methods="er", clients={"count": 3}, out="runs/short", local=True)
+    >>> result.clients, result.rounds
+    (3, 6)
 
     Args:
         config: a YAML file, a mapping or a config; with `resume` it may be None, for the directory's own config.
@@ -56,13 +70,15 @@ def run(
         out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME-LABEL, where the label has
             the methods and the overrides.
         local: run every client in this process, without Ray.
-        callbacks: names or objects of callbacks, in addition to those of the config.
+        callbacks: a list of names or objects of callbacks, in addition to those of the config; or a mapping, which is
+            the config's block.
         progress: show a bar on a terminal or in a notebook, and lines elsewhere, as the command line does.
         resume: resume from the newest checkpoint in `out`, or start the run if there is none. Only resources, logging,
             checkpoint, callbacks and dataset.download may differ from the directory's config. The result of a finished
             run is returned as it is.
         trust: with `resume`, import custom components that only the directory's config names.
         display: a custom display of the events.
+        keys: blocks of the config, such as methods="er" or clients={"count": 20}; further overrides.
 
     Raises:
         ConfigError: the config, the data or the resources are wrong; nothing was started.
@@ -70,7 +86,11 @@ def run(
             or a component's code is raised as it is, for a debugger.
     """
     began = time.perf_counter()
-    resolved = resolve_run(config, overrides, out, callbacks, resume, trust)
+    warn_hidden(config)
+    given: dict[str, object] = {**keys}
+    if isinstance(callbacks, Mapping):
+        given["callbacks"], callbacks = callbacks, ()
+    resolved = resolve_run(config, add_keywords("run", overrides, given), out, callbacks, resume, trust)
     if resolved.ended is not None:
         return resolved.ended
     showing = open_run_display(resolved.config, False) if progress and display is None else nullcontext(display)

@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from raysim.config.error_text import describe_unknown
-from raysim.evaluation.accuracy_matrix import ProtocolMetrics, complete, grade, metric_of, protocol_label
+from raysim.config.error_text import describe_unknown, shorten
+from raysim.evaluation.accuracy_matrix import ProtocolMetrics, complete, describe_mean, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.colors import choose_text_color, mix_sequence
 from raysim.system.errors import ConfigError
@@ -29,11 +29,19 @@ IF_ASKED_FOR = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """The result of a run: the keys of its summary.json, and its directory.
 
     A key that an older version of raysim did not write has its default.
+
+    >>> result = raysim.run("quickstart", methods="er", local=True)
+    >>> result.status, result.clients, result.tasks
+    ('done', 5, 3)
+    >>> round(result.accuracy(), 2)
+    0.82
+    >>> round(result.evaluation["domain_il"]["backward_transfer"], 2)
+    -0.09
     """
 
     __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
@@ -112,6 +120,12 @@ class Result:
 
         A run that was stopped early, see `stopped_by`, has fewer tasks.
 
+        >>> result = raysim.run("quickstart", methods="er", local=True)
+        >>> round(result.accuracy(), 2)
+        0.82
+        >>> result.accuracy("domain_il") == result.accuracy()
+        True
+
         Args:
             protocol: domain_il, class_il, class_il_seen or task_il; by default the first in `evaluation`.
         """
@@ -121,6 +135,10 @@ class Result:
     def forgetting(self, protocol: str | None = None) -> float | None:
         """Return the forgetting, as a fraction; None if it is undefined, as with one task.
 
+        >>> result = raysim.run("quickstart", methods="er", local=True)
+        >>> round(result.forgetting(), 2)
+        0.09
+
         Args:
             protocol: domain_il, class_il, class_il_seen or task_il; by default the first in `evaluation`.
         """
@@ -129,12 +147,23 @@ class Result:
 
     @property
     def matrix(self) -> np.ndarray:
-        """The accuracy matrix `a[t][i]` of the first protocol: on task i's test set after task t, as fractions."""
+        """The accuracy matrix `a[t][i]` of the first protocol: on task i's test set after task t, as fractions.
+
+        >>> result = raysim.run("quickstart", methods="er", local=True)
+        >>> result.matrix.shape
+        (3, 3)
+        >>> round(float(result.matrix[-1].mean()), 2)
+        0.82
+        """
         found = self._metrics(None)
         return np.array([] if found is None else found["accuracy"], dtype=float)
 
     def completed(self, samples: Sequence[int] | None = None) -> "Result":
         """Return the result with the metrics that an older version of raysim did not write, as far as known.
+
+        >>> result = raysim.run("quickstart", methods="er", local=True)
+        >>> result.completed([364, 364, 364]) == result
+        True
 
         Args:
             samples: the number of test samples of each task, or numbers in proportion; None if unknown.
@@ -148,6 +177,16 @@ class Result:
         if protocol not in self.evaluation:
             raise ConfigError(describe_unknown("protocol", protocol, self.evaluation))
         return self.evaluation[protocol]
+
+    def __repr__(self) -> str:
+        """Return the result in one line of at most 200 characters. `vars(result)` has all of it."""
+        parts = [f"{shorten(self.name, 40)}, seed {self.seed}: {shorten(' + '.join(self.methods), 40) or 'FedAvg'}"]
+        parts.append(self.status)
+        for protocol, values in [*self.evaluation.items()][:1]:
+            if (mean := values["average_accuracy"]) is not None:
+                parts.append(describe_mean(protocol, mean, metric_of(values), self.top_k))
+        folder = str(self.directory)
+        return f"<result of {', '.join(parts)}; {folder if len(folder) <= 60 else '...' + folder[-57:]}>"
 
     def _repr_html_(self) -> str:
         """Return the result for notebooks: by protocol the accuracy matrix in colors, and the metrics."""
@@ -195,6 +234,10 @@ def write_result(result: Result) -> None:
 
 def load_result(directory: str | Path) -> Result:
     """Return the result of a run that ended.
+
+    >>> result = raysim.run("quickstart", methods="er", local=True)
+    >>> raysim.load(result.directory).accuracy() == result.accuracy()
+    True
 
     Raises:
         ConfigError: there is no summary.json, as the run is under way or was killed, or raysim did not write it.

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 def frame(runs: Runs | Sequence[Runs]) -> DataFrame:
     """Return finished runs as a pandas data frame: a row for each run and protocol.
 
+    >>> result = raysim.run("quickstart", methods="er", local=True)
+    >>> raysim.frame(result)[["methods", "seed", "average_accuracy"]].round(2)
+      methods  seed  average_accuracy
+    0      er     0              0.82
+
     The columns are the numbers and names of summary.json. Accuracies are fractions. `methods` joins the names with
     " + ", and is FedAvg without methods. `split` is validation for runs that were evaluated on held-out training
     samples, such as a sweep's trials, and test for the others.

@@ -71,6 +71,10 @@ def write_report(
 ) -> Report:
     """Write a report and return its content.
 
+    >>> result = raysim.run("quickstart", methods="er", local=True)
+    >>> raysim.report(result.directory, out="report")
+    <report of quickstart: 1 run, 1 method, 1 setting; report/report.html>
+
     Args:
         directories: one or several directories with finished runs at any depth.
         out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory. The directory
@@ -218,6 +222,10 @@ def figures(runs: Runs | Sequence[Runs]) -> dict[str, Figure]:
     """Return the figures that a report of these runs has, by their names, such as 1-domain_il-accuracy-matrix.
 
     What cannot be drawn is left out, as it is in a report.
+
+    >>> result = raysim.run("quickstart", methods="er", local=True)
+    >>> "1-domain_il-accuracy-matrix" in raysim.figures(result)
+    True
 
     Args:
         runs: where finished runs are, or their results.

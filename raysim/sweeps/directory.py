@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from raysim.config import load
 from raysim.config.comparison import describe_difference
+from raysim.config.document import Overrides
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.evaluation.accuracy_matrix import SEEN, describe_mean, metric_of
@@ -111,7 +112,7 @@ class SweepPlan:
 
 def plan_sweep(
     source: str | Path | Mapping[str, object],
-    overrides: Sequence[str] | Mapping[str, object],
+    overrides: Overrides,
     out: str | Path | None,
 ) -> SweepPlan:
     """Check every run of a sweep and its directory without starting anything.

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from raysim.config import Config, open_document, parse_overrides, split_key
 from raysim.config.block import Allowed, Block
 from raysim.config.bundled import bundled_names, find_config
-from raysim.config.document import Document, Given, Keys, Line, dotted, first_mistake
+from raysim.config.document import Document, Given, Keys, Line, Overrides, dotted, first_mistake
 from raysim.config.error_text import either, nearest, show
 from raysim.config.mistakes import explain_errors
 from raysim.config.schema import FolderName
@@ -77,7 +77,7 @@ class SweepFile(Block):
 
 def expand_sweep(
     source: str | Path | Mapping[str, object],
-    overrides: Sequence[str] | Mapping[str, object],
+    overrides: Overrides,
     rate: Callable[[str, Cell], float | None] = lambda name, trial: None,
 ) -> tuple[str, list[Cell]]:
     """Return the name and the runs of a sweep, a YAML file or a mapping; its first axis varies slowest.
@@ -97,7 +97,7 @@ def expand_sweep(
 
 
 def read_sweep(
-    source: str | Path | Mapping[str, object], overrides: Sequence[str] | Mapping[str, object]
+    source: str | Path | Mapping[str, object], overrides: Overrides
 ) -> tuple[str, Callable[[Rate], list[Cell]]]:
     """Read a sweep and its base, and return its name and a function from trials' ratings to its runs.
 

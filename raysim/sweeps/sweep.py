@@ -1,17 +1,18 @@
 """A sweep from its file to its directory: check all runs, carry out those not done, record each, return outcomes."""
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from raysim.callbacks.callback_list import make_callbacks
 from raysim.config import Config
+from raysim.config.bundled import warn_hidden
 from raysim.config.comparison import result_settings
+from raysim.config.keywords import SweepKeys, add_keywords
 from raysim.engine.compatibility import check_methods
 from raysim.engine.hook_names import describe_unused
 from raysim.engine.simulation import load_parts, simulate_here
@@ -29,6 +30,7 @@ from raysim.records.result import Result
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import DIVERGED, RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
 from raysim.sweeps.sweep_display import CellDisplay, PythonDisplay, SweepDisplay, open_sweep_display
+from raysim.system.caller import warn_caller
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, Diverged, Lost, NotWritten, RunError, convert_to_run_error
 from raysim.system.files import lock_directory
@@ -53,8 +55,15 @@ def sweep(
     jobs: int | None = None,
     progress: bool = False,
     display: SweepDisplay | None = None,
+    **keys: Unpack[SweepKeys],
 ) -> list[Result]:
     """Run a grid of runs, and return their results in the order of the grid.
+
+    >>> grid = {"methods": ["fedprox", "er"], "seed": [0]}
+    >>> sweep = {"name": "two", "base": "quickstart", "grid": grid}
+    >>> results = raysim.sweep(sweep, ["training.rounds_per_task=2"], local=True)
+    >>> [(result.methods, result.seed) for result in results]
+    [(['fedprox'], 0), (['er'], 0)]
 
     Runs that are already done are not run again. Every run is carried out in one process, several at a time on Ray; its
     bits are those of `raysim.run`. After an interrupt, runs that were not started are missing from the list. If rows
@@ -68,13 +77,15 @@ def sweep(
         jobs: the most runs at a time; by default as many as there are CPUs.
         progress: show a table on a terminal, and lines elsewhere, as the command line does.
         display: a custom display of the sweep's events.
+        keys: config keys that hold for all runs, or keys of the sweep such as grid; further overrides.
 
     Raises:
         ConfigError: the file, a run's config or the resources are wrong, or the directory holds something else; nothing
             was started.
         RunError: runs failed, other than by a trial's divergence; all others were carried out.
     """
-    plan = plan_sweep(config, overrides, out)
+    warn_hidden(config)
+    plan = plan_sweep(config, add_keywords("sweep", overrides, keys), out)
     if display is None and not progress:
         display = PythonDisplay()
     with open_sweep_display(plan, quiet=False) if display is None else nullcontext(display) as shown:
@@ -240,7 +251,7 @@ class _Runs:
             return
         self._warned.add(line)
         if isinstance(self._display, PythonDisplay):
-            warnings.warn(f"{cell.folder}: {line}", stacklevel=2)
+            warn_caller(f"{cell.folder}: {line}")
         CellDisplay(self._display, cell).say(line)
 
     def _advance(self, run: Execution) -> None:

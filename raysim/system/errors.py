@@ -20,6 +20,12 @@ def single_line(text: str) -> str:
 class ConfigError(Exception):
     """The config or command line is wrong. The one-line message says where, what was found and what is allowed.
 
+    >>> try:
+    ...     raysim.check("quickstart", metods="er")
+    ... except raysim.ConfigError as error:
+    ...     print(error)
+    metods='er': unknown key 'metods'; did you mean 'methods'?
+
     Args:
         words: what was found and what is allowed.
         place: the file and line, the key, or the KEY=VALUE; the message begins with it.
@@ -30,7 +36,11 @@ class ConfigError(Exception):
         self.place = single_line(place)
 
     def lines(self) -> list[str]:
-        """Return the message in up to three lines: what was found, the place, and the nearest valid name."""
+        """Return the message in up to three lines: what was found, the place, and the nearest valid name.
+
+        >>> raysim.ConfigError("found 0, allowed: a whole number >= 1", "seed=0").lines()
+        ['error: found 0, allowed: a whole number >= 1', '  --> seed=0']
+        """
         words, separator, near = str(self).removeprefix(f"{self.place}: ").partition("; did you mean ")
         lines = [f"error: {words}"]
         if self.place:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from costs import cost_of
 
+from raysim import check as check_run
 from raysim.api import ClientHalf, Delta, Encoded, Method, Request, RunError, ServerHalf, Term, Weights
 from raysim.engine.compatibility import check_methods
-from raysim.launch.check import check_run
 from raysim.system.errors import ConfigError
 
 HERE = "test_no_model:"

@@ -21,7 +21,7 @@ from raysim.api import Delta, Method, ServerHalf
 from raysim.callbacks import Callback, RunView
 from raysim.callbacks.callback_list import make_callbacks
 from raysim.cli import main
-from raysim.config import Config
+from raysim.config import Config, load
 from raysim.config.lookup import names_for_actors
 from raysim.engine.events import RoundDone
 from raysim.engine.simulation import Simulation
@@ -399,9 +399,18 @@ def test_what_is_wrong_is_said_before_anything_starts(case: str, tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("given", ["early_stopping", {"early_stopping": {"patience": 1}}, Watch()])
+def test_a_mapping_is_the_configs_block(tmp_path: Path) -> None:
+    """It replaces the config's callbacks. A list adds to them."""
+    config = {**CONFIG, "callbacks": {f"{__name__}:Watch": {}}}
+    added = raysim.run(config, out=tmp_path / "added", local=True, callbacks=["early_stopping"])
+    instead = raysim.run(config, out=tmp_path / "instead", local=True, callbacks={"early_stopping": {"patience": 7}})
+    blocks = [[*load(one.directory / "config.yaml").callbacks] for one in (added, instead)]
+    assert blocks == [["early_stopping", f"{__name__}:Watch"], ["early_stopping"]]
+
+
+@pytest.mark.parametrize("given", ["early_stopping", Watch()])
 def test_what_is_no_list_is_refused(given: Any, tmp_path: Path) -> None:
-    """A text is a sequence of letters. The keys of a block would be lost."""
+    """A text is a sequence of letters."""
     words = re.escape(f"callbacks: found {given!r:.60}, allowed: a list, such as ['early_stopping']")
     with pytest.raises(ConfigError, match=f"^{words}$"):
         raysim.run(CONFIG, out=tmp_path / "run", local=True, callbacks=given)

@@ -15,6 +15,8 @@ COMPLETIONS = {
     "raysim run quickstart training.optimizer.l": {"training.optimizer.lr="},
     "raysim list memory": {"memory_policies"},
     "raysim completion z": {"zsh"},
+    "raysim h": {"help"},
+    "raysim help ch": {"check"},
 }
 BASH = """
 complete_line() {

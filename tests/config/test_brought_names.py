@@ -113,6 +113,11 @@ FORMS = {
     "schedule=asynchronous": "did you mean 'schedule={kind: asynchronous}'?",
     "methods=er,ewc": "methods=er,ewc: found 'er,ewc', allowed: a block of the methods; "
     "did you mean 'methods={er: {}, ewc: {}}'?",
+    "methods.er=8": "found 8, allowed: a block of the method's keys; did you mean 'methods.er.sample_size=8'?",
+    "methods.der=0.5": "did you mean 'methods.der.alpha=0.5' or 'methods.der.beta=0.5'?",
+    "methods.ewc=3": "allowed: a block of the method's keys (strength, ",
+    "methods.zzz=8": "unknown method 'zzz'; allowed: ",
+    "model.adapters=lora": "or null; did you mean 'model.adapters={rank: 4, where: [LAYER]}'?",
     "methods=er,": "did you mean 'methods={er: {}}'?",
     "aggregation=samples": "did you mean 'aggregation.weights=samples'?",
     "methods=er+ewc": "did you mean 'methods={er: {}, ewc: {}}'?",

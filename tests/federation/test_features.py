@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import raysim
+from raysim import check as check_run
 from raysim.config import Config, load
 from raysim.data.mapped import MappedSplit, write_rows
 from raysim.engine.events import RoundDone
@@ -24,7 +25,6 @@ from raysim.evaluation.finished_run import evaluate
 from raysim.federation import features
 from raysim.federation.features import CHUNK, FeaturePass
 from raysim.federation.federation import build_federation
-from raysim.launch.check import check_run
 from raysim.system.capacity import Capacity
 from raysim.system.checksums import checksum_path
 from raysim.system.errors import ConfigError, RunError

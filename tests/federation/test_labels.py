@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raysim import check as check_run
 from raysim.config import load
 from raysim.data.dataset import Split
 from raysim.federation.federation import Federation, build_federation
 from raysim.federation.labels import divide_by_label
 from raysim.federation.stream import Stream
-from raysim.launch.check import check_run
 from raysim.system.errors import ConfigError
 
 RATE = {"dataset.label_rate": 0.25}

@@ -42,6 +42,16 @@ def test_what_is_undefined_is_none(result: raysim.Result) -> None:
     assert "(failed: client 1 diverged: found &lt;nan&gt;)" in failed._repr_html_()
 
 
+def test_a_shell_shows_a_short_line(result: raysim.Result) -> None:
+    here = replace(result, directory=Path("runs/tiny"))
+    assert repr(here) == "<result of <tiny>, seed 0: FedAvg, done, class-IL 50.0%; runs/tiny>"
+    assert repr(replace(here, evaluation={}, status="failed")).endswith("FedAvg, failed; runs/tiny>")
+    names, folder = [f"method_{place}" for place in range(9)], Path("/", *["folder"] * 40, "seed-0")
+    longest = repr(replace(here, name="n" * 200, methods=names, directory=folder))
+    assert len(longest) < 200
+    assert longest.endswith("folder/seed-0>")
+
+
 def test_a_notebook_shows_a_colored_matrix(result: raysim.Result) -> None:
     page = result._repr_html_()
     assert page.count("<table>") == 2

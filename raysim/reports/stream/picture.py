@@ -1,13 +1,16 @@
 """The stream's picture as an object that notebooks show, and `raysim.draw_stream`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from raysim.config import Config, load
+from raysim.config.bundled import warn_hidden
+from raysim.config.keywords import CallbackKeys, add_keywords
 from raysim.reports.stream.facts import StreamFacts, collect_facts, count_of
 from raysim.reports.stream.layout import LINE, MARGIN, OVERVIEW, SMALL, TITLE, WIDTH, Layout, plan_layout
 from raysim.reports.stream.legend import draw_legend
@@ -27,18 +30,25 @@ TICK = 46.0  # the least distance between two ticks
 class StreamPicture:
     """The picture of a stream. A notebook shows it.
 
+    >>> picture = raysim.draw_stream("quickstart")
+    >>> picture.svg.startswith("<svg")
+    True
+
     Attributes:
         svg: the picture as SVG, with a light and a dark version.
         caption: what it shows, in words.
         notes: what it leaves out, a sentence for each.
     """
 
-    svg: str
+    svg: str = field(repr=False)
     caption: str
     notes: Sequence[str]
 
     def save(self, path: str | Path) -> Path:
         """Write the picture to a file, which ends in .svg, and return its path.
+
+        >>> raysim.draw_stream("quickstart").save("stream.svg").name
+        'stream.svg'
 
         Raises:
             ConfigError: the file has another ending, or cannot be written.
@@ -65,21 +75,29 @@ def check_file(path: str | Path) -> Path:
 
 
 def draw_stream(
-    config: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
+    config: str | Path | Mapping[str, object] | Config,
+    overrides: Sequence[str] | Mapping[str, object] = (),
+    **keys: Unpack[CallbackKeys],
 ) -> StreamPicture:
     """Draw the stream before a run: which client has which task in which round, and who takes part. Start nothing.
 
     The picture also has samples, each client's boundaries, arrivals, departures, drop-outs, and FedBuff's dispatches.
 
+    >>> picture = raysim.draw_stream("quickstart", scenario={"kind": "class_incremental", "tasks": 5})
+    >>> picture.caption.split(".")[0]
+    'The stream of 5 clients over 50 rounds: class-incremental, iid partition, seed 0'
+
     Args:
         config: a YAML file, a mapping or a config.
         overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
+        keys: blocks of the config; further overrides.
 
     Raises:
         ConfigError: as the run itself would.
         RunError: a custom sampler failed.
     """
-    return draw_facts(collect_facts(load(config, overrides)))
+    warn_hidden(config)
+    return draw_facts(collect_facts(load(config, add_keywords("draw_stream", overrides, keys))))
 
 
 def draw_facts(facts: StreamFacts) -> StreamPicture:
