@@ -76,7 +76,7 @@ def render_answer(rankings: Sequence[Ranking]) -> str:
 
 
 def _advise(names: Sequence[str], means: Mapping[str, MeanRank]) -> str:
-    """Return the first of some names with its mean rank, and those whose intervals overlap with its interval."""
+    """Return the first of some names with its mean rank, and those with intervals that overlap with its interval."""
     first = means[names[0]]
     alike = [name for name in names[1:] if _overlap(first.interval, means[name].interval)]
     interval = "" if first.interval is None else ", 95% interval {:.1f} to {:.1f}".format(*first.interval)
