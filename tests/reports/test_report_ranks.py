@@ -119,7 +119,7 @@ def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> No
 
 
 def test_the_answer_recommends_the_first_row_and_those_whose_intervals_overlap(tmp_path: Path) -> None:
-    """ER has 90 with each seed, and DER 94, 85 and 90: 89.7 on average, but first if the seed 0 is drawn often. So their
+    """ER has 90 with each seed, and DER 94, 85 and 90: 89.7 on average, but first if seed 0 is drawn often. So their
     intervals overlap. The others have equal differences from FedAvg, which are significant without a test; of DER's,
     54, 45 and 50, t is 49.7 / (4.5 / sqrt 3) = 19, p 0.003.
     """
