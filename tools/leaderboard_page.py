@@ -107,7 +107,7 @@ def render_ranks(rankings: Sequence[Ranking]) -> str:
     means, methods = mean_ranks(rankings), _methods(rankings)
     names = dict.fromkeys(name for ranking in rankings for name in ranking.ranks)
     known = {name: fmean(one.ranks[name] for one in rankings if name in one.ranks) for name in names}
-    lines = [*head("method", "mean rank", "stores samples", *(ranking.setting.title for ranking in rankings))]
+    lines = [*head("method", "mean rank", "stores<br>samples", *(ranking.setting.title for ranking in rankings))]
     for name in sorted(names, key=lambda name: (name not in means, known[name], name)):
         mean = _show_mean(means[name]) if name in means else NOTHING
         cells = [_in_setting(ranking, name) for ranking in rankings]

@@ -110,7 +110,7 @@ def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> No
     ]
     assert parts[5] == "</details>"
     assert render_ranks(rankings).splitlines() == [
-        "| method | mean rank | stores samples | a | b |",
+        "| method | mean rank | stores<br>samples | a | b |",
         "|---|---|---|---|---|",
         "| FedAvg | 1.5 (1.5 to 2.0) | no | **2 (2 to 3)** | **1** |",
         "| [FedProx](methods/fedprox.md) | 1.5 | no | **1** | **2** |",
