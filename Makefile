@@ -53,6 +53,7 @@ docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/command_reference.py
 	$(BIN)/python tools/leaderboard_page.py
+	$(BIN)/python tools/leaderboard_notes.py
 	$(BIN)/python tools/method_chooser.py
 	$(BIN)/python tools/provenance.py
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from leaderboard_page import read_rankings
+from method_needs import find_boundaries, stores_samples
 
 from raysim.api import Method
 from raysim.api.setting import Need
@@ -49,15 +50,12 @@ class Choice:
     @property
     def stores_samples(self) -> bool:
         """Whether clients keep samples of earlier tasks."""
-        return self.method.memory is not None
+        return stores_samples(self.method)
 
     @property
     def boundaries(self) -> str:
         """Who must know when a task ends. Some memories are filled then."""
-        if "server_boundaries" in self.needs:
-            return "server"
-        fills = () if self.method.memory is None else self.method.memory.fills
-        return "clients" if "boundaries" in self.needs or fills == ("boundary",) else "none"
+        return find_boundaries(self.method, self.needs)
 
 
 QUESTIONS: Mapping[str, Callable[[Choice], bool]] = {

@@ -15,8 +15,11 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean, median, stdev
 
+import leaderboard_notes
+import leaderboard_page
 import pytest
-from leaderboard_page import EARLIER, PAGE, RESULTS, SHORTER, SWEEP, UNTUNED, render_page
+from leaderboard_notes import EARLIER, SHORTER, SWEEP
+from leaderboard_page import RESULTS, UNTUNED
 from pages import GUIDES, ROOT, names
 
 from raysim.config.yaml_text import read_yaml
@@ -185,9 +188,9 @@ def test_what_was_tuned_on_mnist_is_what_usps_has(kind: str) -> None:
 
 def test_the_leaderboard_names_each_method_with_a_choice_at_an_end() -> None:
     """A star in the table of choices is of a kind that the page's list explains."""
-    page = PAGE.read_text(encoding="utf-8")
-    kinds = page.partition("There are these kinds:")[2].partition("\n## ")[0].replace("\n  ", " ")
-    tried = page.partition("### What was tried\n")[2].partition("\n### ")[0]
+    page = leaderboard_notes.PAGE.read_text(encoding="utf-8")
+    kinds = page.partition("are of these kinds:")[2].partition("\n<!-- choices")[0].replace("\n  ", " ")
+    tried = page.partition("## What was tried\n")[2].partition("\n## ")[0]
     rows = {line.split(" | ")[0].strip("| "): line for line in tried.splitlines() if line.startswith("| ")}
     assert rows.keys() - {"method"} == read_yaml(SWEEP).values["tune"]["methods"].keys()
     starred = [name for name, line in rows.items() if "*" in line]
@@ -199,4 +202,9 @@ def test_the_leaderboard_names_each_method_with_a_choice_at_an_end() -> None:
 
 @pytest.mark.soak  # 12 s
 def test_the_leaderboard_is_the_report_s() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render_page(), "run `make docs`"
+    assert leaderboard_page.PAGE.read_text(encoding="utf-8") == leaderboard_page.render_page(), "run `make docs`"
+
+
+@pytest.mark.soak  # 18 s
+def test_the_leaderboard_s_notes_are_those_of_now() -> None:
+    assert leaderboard_notes.PAGE.read_text(encoding="utf-8") == leaderboard_notes.render_page(), "run `make docs`"

@@ -5,17 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from leaderboard_notes import render_moves, render_retuned, render_search
 from leaderboard_page import (
-    CLOSES,
-    OPENS,
-    insert_tables,
+    insert_block,
     read_rankings,
+    render_answer,
     render_gains,
-    render_moves,
     render_pairs,
-    render_retuned,
-    render_search,
-    render_tables,
+    render_ranks,
+    render_remarks,
+    render_settings,
 )
 from made_runs import make_run
 
@@ -92,25 +91,57 @@ def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> No
     FedProx by 10 and 20 points: t is 15 / 5 = 3 with one degree of freedom, p 0.2, so all are one group and share the
     rank 2. In b they differ by 10 twice, which is no test, and share 1.5.
     """
-    tables = render_tables(read_rankings(results), "results/x")
-    rows = tables.partition("### a\n")[2].partition("### b\n")[0].splitlines()
-    assert rows[1] == "<!-- results/x -->"
-    costs = "4.0 | - | - | 10.0"
-    assert rows[5:12] == [
-        "| DER | - | - | 1 | 99.0 | -9.0 | 4.0 | - | - | 10.0 | `setting=a methods=DER` |",
-        "| Heads | task-IL | - | 2 | 98.0 ± 0.0 | -8.0 ± 0.0 | 4.0 | - | - | 10.0 | `setting=a methods=Heads` |",
-        "| Joint, lr=0.1 | bound | - | 2 | 90.0 ± 0.0 | 0.0 ± 0.0 | 4.0 | - | - | 10.0 | `setting=a methods=Joint` |",
-        "| FedProx, mu=0.1 | 1 | 1 | 2 | 70.0 ± 0.0 | 20.0 ± 0.0 | 4.0 | - | - | 10.0 | `setting=a methods=FedProx` |",
-        "| ER | 2 (2 to 3) | 1 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | 4.0 | - | - | 10.0 | `setting=a methods=ER` |",
-        f"| FedAvg, lr=0.1 | 2 (2 to 3) | 1 | 2 | 55.0 ± 7.1 | 35.0 ± 7.1 | {costs} | `setting=a methods=FedAvg` |",
-        "",
+    rankings = read_rankings(results)
+    parts = render_settings(rankings, "results/x").split("\n\n")
+    assert parts[:4] == [
+        "### a",
+        "First group: FedProx, FedAvg and ER. Means over 1 and 2 seeds.",
+        "<details markdown>\n<summary>All rows of a</summary>",
+        "<!-- results/x -->",
     ]
-    assert tables.partition("### a")[0].splitlines()[2:-1] == [
-        "| method | mean rank of groups | mean rank | a | b |",
+    costs = "4.0 | - | - | 10.0"
+    assert parts[4].splitlines()[2:] == [
+        "| DER | - | - | 99.0 | -9.0 | 4.0 | - | - | 10.0 |",
+        "| Heads | task-IL | - | 98.0 ± 0.0 | -8.0 ± 0.0 | 4.0 | - | - | 10.0 |",
+        "| Joint, lr=0.1 | bound | - | 90.0 ± 0.0 | 0.0 ± 0.0 | 4.0 | - | - | 10.0 |",
+        "| FedProx, mu=0.1 | 1 | 1 | 70.0 ± 0.0 | 20.0 ± 0.0 | 4.0 | - | - | 10.0 |",
+        "| ER | 2 (2 to 3) | 1 | 55.0 ± 7.1 | 35.0 ± 7.1 | 4.0 | - | - | 10.0 |",
+        f"| FedAvg, lr=0.1 | 2 (2 to 3) | 1 | 55.0 ± 7.1 | 35.0 ± 7.1 | {costs} |",
+    ]
+    assert parts[5] == "</details>"
+    assert render_ranks(rankings).splitlines() == [
+        "| method | mean rank | stores<br>samples | a | b |",
         "|---|---|---|---|---|",
-        "| FedAvg | 1.8 | 1.5 (1.5 to 2.0) | 1: 2 (2 to 3) | 1: 1 |",
-        "| FedProx | 1.8 | 1.5 | 1: 1 | 1: 2 |",
-        "| ER | - | - | 1: 2 (2 to 3) | - |",
+        "| FedAvg | 1.5 (1.5 to 2.0) | no | **2 (2 to 3)** | **1** |",
+        "| [FedProx](methods/fedprox.md) | 1.5 | no | **1** | **2** |",
+        "| [ER](methods/er.md) | - | yes | **2 (2 to 3)** | - |",
+    ]
+
+
+def test_the_answer_recommends_the_first_row_and_those_whose_intervals_overlap(tmp_path: Path) -> None:
+    """ER has 90 with each seed, and DER 94, 85 and 90: 89.7 on average, but first if seed 0 is drawn often. So their
+    intervals overlap. The others have equal differences from FedAvg, which are significant without a test; of DER's,
+    54, 45 and 50, t is 49.7 / (4.5 / sqrt 3) = 19, p 0.003.
+    """
+    rows: Mapping[str, Row] = {
+        "a/FedAvg": ("a", "FedAvg", {}, {0: 0.4, 1: 0.4, 2: 0.4}, "domain_il"),
+        "a/ER": ("a", "ER", ER, {0: 0.9, 1: 0.9, 2: 0.9}, "domain_il"),
+        "a/DER": ("a", "DER", {"methods": {"der": {}}}, {0: 0.94, 1: 0.85, 2: 0.9}, "domain_il"),
+        "a/FedProx": ("a", "FedProx", PROX, {0: 0.5, 1: 0.5, 2: 0.5}, "domain_il"),
+        "a/GPM": ("a", "GPM", {"methods": {"gpm": {}}}, {0: 0.3, 1: 0.3, 2: 0.3}, "domain_il"),
+    }
+    make_board(tmp_path, rows)
+    answer, _, table = render_answer(read_rankings(tmp_path)).partition("\n\n")
+    assert answer == (
+        "**If clients may store samples, use ER (mean rank 1.0, 95% interval 1.0 to 2.0) or DER. "
+        "If clients must not store samples, use FedProx (mean rank 3.0, 95% interval 3.0 to 3.0).**"
+    )
+    assert table.splitlines()[2:] == [
+        "| [ER](methods/er.md) | 1.0 (1.0 to 2.0) | yes | no | 1 of 1 settings |",
+        "| [DER](methods/der.md) | 2.0 (1.0 to 2.0) | yes | no | 1 of 1 settings |",
+        "| [FedProx](methods/fedprox.md) | 3.0 | no | no | 1 of 1 settings |",
+        "| FedAvg | 4.0 | no | no | 0 of 1 settings |",
+        "| [GPM](methods/gpm.md) | 5.0 | no | each client | 0 of 1 settings |",
     ]
 
 
@@ -126,8 +157,8 @@ def test_a_row_names_the_fronts_that_it_is_on(tmp_path: Path) -> None:
         path = tmp_path / name / "seed-0" / "summary.json"
         found = json.loads(path.read_text())
         path.write_text(json.dumps(found | {"bytes_up": mib * 2**20, "bytes_down": 0, "steps": steps}))
-    lines = render_tables(read_rankings(tmp_path), "results/x").splitlines()
-    shown = {line.split(" | ")[0].strip("| "): line.split(" | ")[6:9] for line in lines if line.count(" | ") == 10}
+    lines = render_settings(read_rankings(tmp_path), "results/x").splitlines()
+    shown = {line.split(" | ")[0].strip("| "): line.split(" | ")[5:8] for line in lines if line.count(" | ") == 8}
     assert shown == {
         "method": ["sent, MiB", "gradient steps", "on the front of"],
         "ER": ["2.0", "30", "bytes and steps"],
@@ -177,7 +208,7 @@ def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_ex
     assert first.shared_ranks == {"ER": 1, "FedAvg": 2.5, "FedProx": 2.5}
     assert second.ranks == {"SCAFFOLD": 1}
     note = "- SCAFFOLD in a is not ranked: it saw the test samples."
-    assert note in render_tables([first, second], "results/x").splitlines()
+    assert note in render_remarks([first, second]).splitlines()
     marks = [group.name for group in first.ranked]
     assert marks == ["ER", "FedAvg", "FedProx"]
 
@@ -334,6 +365,10 @@ def test_the_page_has_what_was_tried_and_a_star_at_the_ends_of_lists(results: Pa
     ]
 
 
-def test_only_what_is_between_the_marks_is_written_anew() -> None:
-    page = f"before\n{OPENS}\n\nold\n\n{CLOSES}\nafter\n"
-    assert insert_tables(page, "x") == f"before\n{OPENS}\n\nx\n\n{CLOSES}\nafter\n"
+def test_only_what_is_between_the_marks_of_a_name_is_written_anew() -> None:
+    opens, closes = "<!-- ranks, written by make docs -->", "<!-- end of ranks -->"
+    other = "<!-- other, written by make docs -->\n\nkept\n\n<!-- end of other -->"
+    page = f"before\n{opens}\n\nold\n\n{closes}\n{other}\nafter\n"
+    assert insert_block(page, "ranks", "x") == f"before\n{opens}\n\nx\n\n{closes}\n{other}\nafter\n"
+    with pytest.raises(ValueError, match="the page has no marks <!-- absent, written by make docs -->"):
+        insert_block(page, "absent", "x")

@@ -1,0 +1,133 @@
+"""The tables of docs/results/leaderboard_notes.md: what the leaderboard tried and chose, and what searches moved.
+
+`make docs` writes them, and tools/provenance.py the page's last table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import cast
+
+from leaderboard_page import RESULTS, ROOT, fold, insert_block, read_rankings
+from markdown_rows import head, line
+
+from raysim.config.yaml_text import read_yaml
+from raysim.reports.naming import show_bare
+from raysim.reports.quantity_tables import NOTHING
+from raysim.reports.ranks import Ranking
+from raysim.sweeps.cells import Cell
+from raysim.sweeps.grid import expand_sweep
+
+PAGE = ROOT / "docs" / "results" / "leaderboard_notes.md"
+EARLIER = "results/leaderboard_fixed_rate"  # one learning rate for all, before the search
+SHORTER = "results/leaderboard_shorter_lists"  # some rows as their search with shorter lists tuned them
+SWEEP = ROOT / "configs" / "sweeps" / "leaderboard.yaml"
+
+
+def render_search(rankings: Sequence[Ranking], sweep: Path) -> str:
+    """Return the table of what was tried and chosen, from the sweep's file; chosen values at an end have a star."""
+    document = read_yaml(sweep).values
+    rows = cast(Mapping[str, Mapping[str, object]], cast(Mapping[str, object], document["tune"])["methods"])
+    chosen = {
+        (ranking.setting.title, group.name): group.label.removeprefix(group.name).removeprefix(", ")
+        for ranking in rankings
+        for group in ranking.setting.groups
+    }
+
+    def rate(name: str, trial: Cell) -> float:
+        row, tried = _split(trial.labels["methods"], rows)
+        return float(chosen.get((trial.labels["setting"], row)) == tried)
+
+    titles = [ranking.setting.title for ranking in rankings]
+    seeds = cast(Mapping[str, Sequence[int]], document["grid"]).get("seed", [])[:1]  # one is enough for the choices
+    narrowed = {"setting": titles, **({"seed": seeds[0]} if seeds else {})}
+    at_ends = {
+        (cell.labels["setting"], cell.labels["methods"]): cell.at_end
+        for cell in expand_sweep(sweep, narrowed, rate)[1]
+        if cell.chosen == chosen.get((cell.labels["setting"], cell.labels["methods"]))
+    }
+    lines = [*head("method", "tried", *titles)]
+    for name, keys in rows.items():
+        if not any((title, name) in chosen for title in titles):
+            continue
+        lists = [(key.split("."), items) for key, items in keys.items() if isinstance(items, list)]
+        last = [key[-1] for key, _ in lists]
+        tried = "; ".join(
+            f"{'.'.join(key[-1:] if last.count(key[-1]) == 1 else key[-2:])} {', '.join(map(show_bare, items))}"
+            for key, items in lists
+        )
+        picks = [_mark(chosen.get((title, name)), at_ends.get((title, name), "")) for title in titles]
+        lines.append(line(name, tried, *picks))
+    return "\n".join(lines)
+
+
+def _split(label: str, rows: Mapping[str, object]) -> tuple[str, str]:
+    """Return a candidate's row and its values."""
+    row = max((name for name in rows if label.startswith(f"{name}, ")), key=len, default=label)
+    return row, label.removeprefix(f"{row}, ")
+
+
+def _mark(chosen: str | None, at_end: str) -> str:
+    """Return chosen values, with a star at those that are at an end of their list."""
+    if chosen is None:
+        return NOTHING
+    return ", ".join(f"{value}*" if value in at_end.split(", ") else value for value in chosen.split(", "))
+
+
+def render_moves(rankings: Sequence[Ranking], earlier: Sequence[Ranking]) -> str:
+    """Return the table of places and means, earlier and now, over the seeds and among the methods of both results."""
+    before = {ranking.setting.title: ranking for ranking in earlier}
+    common = [(before[one.setting.title], one) for one in rankings if one.setting.title in before]
+    shared = [[name for name in new.ranks if name in old.ranks] for old, new in common]
+    means = [
+        [_means(one, {*old.seeds} & {*new.seeds}, names) for one in (old, new)]
+        for (old, new), names in zip(common, shared, strict=True)
+    ]
+    lines = [*head("method", *(new.setting.title for _, new in common))]
+    for name in dict.fromkeys(name for names in shared for name in names):
+        moves = [" → ".join(_place(name, one) for one in pair) if name in pair[0] else NOTHING for pair in means]
+        lines.append(line(name, *moves))
+    return "\n".join(lines)
+
+
+def _means(ranking: Ranking, seeds: Collection[int], names: Sequence[str]) -> dict[str, str]:
+    """Return the means of some ranked methods over some seeds, as shown."""
+    groups = {group.name: group for group in ranking.ranked}
+    by_seed = {name: ranking.quantity.by_seed(groups[name], ranking.protocol) for name in names}
+    return {name: f"{fmean(by_seed[name][seed] for seed in seeds):.1f}" for name in names}
+
+
+def _place(name: str, means: Mapping[str, str]) -> str:
+    """Return a method's place among those that have means, and its mean."""
+    return f"{1 + sum(float(other) > float(means[name]) for other in means.values())}: {means[name]}"
+
+
+def render_retuned(rankings: Sequence[Ranking], shorter: Sequence[Ranking]) -> str:
+    """Return the table of means of the rows that were tuned twice: with shorter lists, and as they are now."""
+    before = {ranking.setting.title: ranking for ranking in shorter}
+    common = [(before[one.setting.title], one) for one in rankings if one.setting.title in before]
+    lines = [*head("method", *(new.setting.title for _, new in common))]
+    for name in dict.fromkeys(group.name for old, _ in common for group in old.ranked):
+        pairs = [(old, new) if name in old.ranks and name in new.ranks else () for old, new in common]
+        shown = [" → ".join(_means(one, one.seeds, [name])[name] for one in pair) for pair in pairs]
+        lines.append(line(name, *(text or NOTHING for text in shown)))
+    return "\n".join(lines)
+
+
+def render_page() -> str:
+    """Return the page with its tables as they are now."""
+    found, earlier, shorter = (read_rankings(ROOT / results) for results in (RESULTS, EARLIER, SHORTER))
+    page = PAGE.read_text(encoding="utf-8")
+    for name, summary, table in (
+        ("choices", "All lists and choices", render_search(found, SWEEP)),
+        ("tuned twice", "Means before and after", render_retuned(found, shorter)),
+        ("moves", "Places and means, earlier and now", render_moves(found, earlier)),
+    ):
+        page = insert_block(page, name, fold(summary, table))
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render_page(), encoding="utf-8")
