@@ -10,7 +10,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
@@ -108,12 +108,8 @@ def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> 
         yield f"{quantity.title}, std", found and found.std
 
 
-def fill_template(name: str, report: Report) -> str:
-    """Return report.md, report.tex or report.html.
-
-    Markdown links the plots relative to the report's directory; the page has them inside it and loads nothing. LaTeX
-    needs the packages booktabs and graphicx.
-    """
+@cache
+def _open_templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("raysim.reports"),
         autoescape=select_autoescape(["html"]),
@@ -123,8 +119,42 @@ def fill_template(name: str, report: Report) -> str:
         keep_trailing_newline=True,
     )
     templates.filters |= {"markdown": escape_markdown, "inline": inline_svg, "data_uri": encode_image}
+    templates.filters |= {"link_settings": link_settings}
     templates.filters |= {"latex": escape_latex, "fold": fold, "in_parts": split_table}
-    return templates.get_template(name).render(report=report, colors=style_page())
+    return templates
+
+
+def fill_template(name: str, report: Report, **more: object) -> str:
+    """Return report.md, report.tex, report.html or a setting's page.
+
+    Markdown links the plots relative to the report's directory. A page has its plots inside it and loads nothing. With
+    several settings, report.html has no plots of single settings, and links their pages. LaTeX needs the packages
+    booktabs and graphicx.
+    """
+    alone = report.sections if len(report.sections) == 1 else []
+    given = {"filtered": any(section.filtered for section in alone), **more}
+    return _open_templates().get_template(name).render(report=report, colors=style_page(), **given)
+
+
+def fill_setting_pages(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the path of each setting's page from report.html, and its text; nothing for one setting."""
+    pages = report.pages if len(report.pages) > 1 else []
+    links = [(section.heading, path.rpartition("/")[2]) for section, path in pages]
+    files = {section.setting.number: file for (section, _), (_, file) in zip(pages, links, strict=True)}
+    for place, (section, path) in enumerate(pages):
+        around = {"before": links[place - 1] if place else None, "after": next(iter(links[place + 1 :]), None)}
+        given = {"section": section, "filtered": section.filtered, "files": files, **around}
+        yield path, fill_template("setting.html", report, **given)
+
+
+def link_settings(line: str, files: Mapping[int, str]) -> Markup:
+    """Return a line as HTML, in which the numbers of settings link to their pages."""
+
+    def link(found: re.Match[str]) -> str:
+        file = files.get(int(found[1]))
+        return found[0] if file is None else f'<a href="{file}">{found[0]}</a>'
+
+    return Markup(re.sub(r"\bsetting (\d+)\b", link, str(escape(line))))
 
 
 def escape_markdown(text: str) -> str:
