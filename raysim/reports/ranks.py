@@ -252,7 +252,8 @@ class Overview:
         notes = [STANDING] if self.ranks else []
         notes += explain_marks([cell for row in rows for cell in row])
         notes += list_remarks([ranking.setting for ranking in self.rankings]) if most is None else []
-        return ReportTable(self.caption, [self.headings[0], *headings], rows, " ".join(notes))
+        first = f"The {len(names)} best of {len(self.cells)} methods, " * (len(names) < len(self.cells))
+        return ReportTable(first + self.caption, [self.headings[0], *headings], rows, " ".join(notes))
 
 
 def compare_settings(settings: Sequence[ExperimentSetting]) -> Overview | None:

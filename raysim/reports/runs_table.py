@@ -6,41 +6,42 @@ from raysim.reports.grouping import ExperimentSetting, MethodGroup, flatten
 from raysim.reports.naming import show_bare
 from raysim.reports.quantity_tables import NOTHING, ReportTable, TableCell, learning_of
 
-CAPTION = "Runs"
-MOST = 6  # keys with a column each
+CAPTION = "Results and configs, a row for each run"
+MOST = 4  # keys with a column each
 REST = "other keys"
 
 
 def tabulate_runs(setting: ExperimentSetting) -> ReportTable:
-    """Return a row for each run: its methods, the keys that differ, its seed, its results and its costs.
+    """Return a row for each run: its methods, its seed, its results and costs, and the keys that differ.
 
-    The keys with the most different values have a column each. The others share one.
+    The keys in which most groups differ from the others have a column each. The other keys share one, without the
+    values that most groups have.
     """
     protocol = setting.protocols[0]
     learning = learning_of(setting.metric)[:2]
     by_group = _find_keys(setting.groups)
-    counts = {key: len({of_group.get(key) for of_group in by_group}) for of_group in by_group for key in of_group}
-    keys = sorted((key for key, count in counts.items() if count > 1), key=lambda key: -counts[key])
+    columns = {key: [of_group.get(key) for of_group in by_group] for of_group in by_group for key in of_group}
+    usual = {key: max(column, key=column.count) for key, column in columns.items()}
+    unusual = {key: sum(value != usual[key] for value in column) for key, column in columns.items()}
+    keys = sorted((key for key, count in unusual.items() if count), key=lambda key: -unusual[key])
     shown, rest = keys[:MOST], keys[MOST:]
-    headings = ["methods", *shown, *[REST] * bool(rest)]
-    texts = len(headings)
-    headings += ["seed", *(quantity.title for quantity in learning), "seconds", "sent, MiB"]
+    results = [quantity.title for quantity in learning]
     rows = []
     for group, values in zip(setting.groups, by_group, strict=True):
-        others = ", ".join(f"{key}={values[key]}" for key in rest if key in values)
-        about = [group.label, *(values.get(key, NOTHING) for key in shown), *[others or NOTHING] * bool(rest)]
+        others = ", ".join(f"{key}={values[key]}" for key in rest if key in values and values[key] != usual[key])
+        config = [*(values.get(key, NOTHING) for key in shown), *[others or NOTHING] * bool(rest)]
         found = [quantity.by_seed(group, protocol) for quantity in learning]
         for run in group.runs:
             one = run.summary
-            results = [
+            numbers = [
                 quantity.show(by_seed[one.seed]) if one.seed in by_seed else NOTHING
                 for quantity, by_seed in zip(learning, found, strict=True)
             ]
             sent = (one.bytes_up + one.bytes_down) / 2**20
-            texts_of_run = (*about, str(one.seed), *results, f"{one.seconds:.1f}", f"{sent:.2f}")
-            rows.append([*map(TableCell, texts_of_run)])
-    note = f"The results are those of {setting.label(protocol)}."
-    return ReportTable(CAPTION, headings, rows, note, texts)
+            texts = (group.label, str(one.seed), *numbers, f"{one.seconds:.1f}", f"{sent:.2f}", *config)
+            rows.append([*map(TableCell, texts)])
+    headings = ("methods", "seed", *results, "seconds", "sent, MiB", *shown, *[REST] * bool(rest))
+    return ReportTable(CAPTION, headings, rows, f"The results are those of {setting.label(protocol)}.")
 
 
 def _find_keys(groups: Sequence[MethodGroup]) -> list[Mapping[str, str]]:

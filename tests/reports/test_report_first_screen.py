@@ -117,7 +117,7 @@ def test_the_runs_have_columns_of_the_keys_that_differ(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(to_yaml(sweep))
     (setting,) = group_runs(find_runs([tmp_path], []), [])
     table = tabulate_runs(setting)
-    assert {*table.headings[1 : table.texts]} == {"er.sample_size", "training.optimizer.lr"}
+    assert {*table.headings[6:]} == {"er.sample_size", "training.optimizer.lr"}
     found = [dict(zip(table.headings, [cell.text for cell in row], strict=True)) for row in table.rows]
     assert [row["er.sample_size"] for row in found] == ["-", "4"]
     assert [row["training.optimizer.lr"] for row in found] == ["0.1", "0.2"]

@@ -17,7 +17,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for count in (3, 4, 5):
         for methods in ({}, {"er": {}}):
             name = f"{count}-{len(methods)}"
-            make_run(folder / "runs" / name, {"clients.count": count, "methods": methods}, name="A/b <i>")
+            matrix = [[count / 10, 0.0], [0.1, 0.1 * len(methods) + count / 10]]  # equal plots are shown once
+            overrides = {"clients.count": count, "methods": methods}
+            make_run(folder / "runs" / name, overrides, {"domain_il": matrix}, name="A/b <i>")
     kept = folder / "out" / "settings"
     kept.mkdir(parents=True)
     (kept / "old.html").write_text('<meta name="generator" content="raysim report">')
