@@ -13,7 +13,7 @@ from raysim.reports.first_screen import Lead, lead_settings
 from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.naming import join_names, name_files
 from raysim.reports.quantity_tables import ReportTable, tabulate_settings
-from raysim.reports.ranks import Overview, compare_settings
+from raysim.reports.ranks import Standings, compare_settings
 from raysim.reports.statistics import MeanOverSeeds
 from raysim.system.version import VERSION
 
@@ -226,12 +226,17 @@ class Report:
         return [(section, f"{SETTINGS}/{name}.html") for section, name in zip(self.sections, names, strict=True)]
 
     @property
+    def tested(self) -> bool:
+        """Whether the best method of a setting is compared with another one."""
+        return any(section.lead and section.lead.margins for section in self.sections)
+
+    @property
     def settings(self) -> ReportTable | None:
         """The table of the differences between the settings."""
         return tabulate_settings([section.setting for section in self.sections])
 
     @cached_property
-    def comparable(self) -> Overview | None:
+    def comparable(self) -> Standings | None:
         """The methods by settings, if there are several with the same metric."""
         return compare_settings([section.setting for section in self.sections])
 

@@ -16,7 +16,7 @@ from raysim.reports.quantity_tables import (
     learning_of,
     tabulate_column,
 )
-from raysim.reports.ranks import Overview
+from raysim.reports.ranks import Standings
 from raysim.reports.statistics import PairedDifference
 
 MOST = 5  # rows of the table
@@ -120,7 +120,7 @@ def _sort(groups: Sequence[MethodGroup], average: Quantity, protocol: str) -> li
     means = [average.average_group(group, protocol) for group in groups]
     known = [(sign * mean.mean, place) for place, mean in enumerate(means) if mean is not None]
     order = [groups[place] for _, place in sorted(known)]
-    return [group for group in order if group.ranked] or order
+    return [group for group in order if group.ranked] or order or [*groups]
 
 
 def _find_base(
@@ -199,25 +199,32 @@ def _lead_alone(setting: ExperimentSetting, group: MethodGroup) -> Lead:
     return Lead(group.name, sentences, table, f"{shown[0]}, {setting.label(protocol)}")
 
 
-def lead_settings(overview: Overview) -> Lead:
+def lead_settings(standings: Standings) -> Lead:
     """Return what a report of several settings begins with: the best methods by rank, or by how often they are best."""
-    count, best = len(overview.rankings), overview.by_rank[0]
-    if overview.ranks:
-        rank = f"{overview.ranks[best].shared:.1f}"
-        first = (
-            f"{best} has the best mean rank, {rank}, of {len(overview.ranks)} methods that are in all {count} settings."
-        )
-    elif len(overview.cells) > 1:
-        first = f"{best} is the best method in {overview.wins[best]} of {count} settings."
+    count, best = len(standings.rankings), standings.best_first[0]
+    if standings.ranks:
+        rank = f"{standings.ranks[best].shared:.1f}"
+        among = f"{len(standings.ranks)} methods that are in all {count} settings"
+        first = f"{best} has the best mean rank, {rank}, of {among}."
+    elif len(standings.cells) > 1:
+        first = f"{best} is the best method in {standings.wins[best]} of {count} settings."
     else:
-        first = f"{best} was run in {count} settings."
-    return Lead(best, [first, *_sum_up_margins(best, overview)], overview.tabulate_standing(MOST))
+        first = f"{best}: {_give_range(standings)} in {count} settings."
+    return Lead(best, [first, *_sum_up_margins(best, standings)], standings.tabulate_standing(MOST))
 
 
-def _sum_up_margins(name: str, overview: Overview) -> list[str]:
+def _give_range(standings: Standings) -> str:
+    """Return the least and the largest average over the settings of a single method."""
+    quantity = standings.rankings[0].quantity
+    found = [quantity.average_group(group, one.protocol) for one in standings.rankings for group in one.groups]
+    means = [quantity.show(end) for end in sorted(mean.mean for mean in found if mean is not None)]
+    return f"{quantity.heading} {' to '.join(dict.fromkeys((means[0], means[-1])))} {quantity.unit}".strip()
+
+
+def _sum_up_margins(name: str, standings: Standings) -> list[str]:
     """Return a sentence on how a method differs from the one without methods, if settings have both."""
     margins: list[Margin] = []
-    for ranking in overview.rankings:
+    for ranking in standings.rankings:
         gains = gains_by_labels(ranking.setting, ranking.quantity, ranking.protocol)
         margins += [
             Margin(group, plain, gains[group.label, plain.label], ranking.quantity)

@@ -15,7 +15,7 @@ from functools import cache, partial
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from raysim.reports.content import Plot, Report
+from raysim.reports.content import Plot, Report, count_words
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_table
 from raysim.reports.paper_tables import gains_table, main_table
@@ -119,7 +119,7 @@ def _open_templates() -> Environment:
         keep_trailing_newline=True,
     )
     templates.filters |= {"markdown": escape_markdown, "inline": inline_svg, "data_uri": encode_image}
-    templates.filters |= {"link_settings": link_settings}
+    templates.filters |= {"link_settings": link_settings, "counted": count_words}
     templates.filters |= {"latex": escape_latex, "fold": fold, "in_parts": split_table}
     return templates
 

@@ -160,7 +160,7 @@ def interval_of_ranks(rankings: Sequence[Ranking], names: Sequence[str]) -> dict
 
 
 @dataclass(frozen=True, eq=False)
-class Overview:
+class Standings:
     """The methods of several settings with the same metric.
 
     Attributes:
@@ -184,14 +184,17 @@ class Overview:
 
     @cached_property
     def by_rank(self) -> Sequence[str]:
-        """The names by mean rank of groups; the others come last, by the number of settings in which they are best."""
+        """The names by mean rank of groups; methods without one come last."""
 
         def place(name: str) -> tuple[float, float]:
-            return (
-                (self.ranks[name].shared, self.ranks[name].mean) if name in self.ranks else (math.inf, -self.wins[name])
-            )
+            return (self.ranks[name].shared, self.ranks[name].mean) if name in self.ranks else (math.inf, 0.0)
 
         return sorted(self.cells, key=place)
+
+    @cached_property
+    def best_first(self) -> Sequence[str]:
+        """The names by mean rank of groups, or without ranks by the number of settings in which a method is best."""
+        return self.by_rank if self.ranks else sorted(self.cells, key=lambda name: -self.wins[name])
 
     @cached_property
     def wins(self) -> Mapping[str, int]:
@@ -238,7 +241,7 @@ class Overview:
 
         Of many settings, the table of a few methods has the number in which a method is best.
         """
-        names = self.by_rank[:most]
+        names = self.best_first[:most]
         if most is not None and len(self.rankings) > WIDEST:
             headings = [f"best in, of {len(self.rankings)} settings"]
             columns = {name: [TableCell(str(self.wins[name]))] for name in names}
@@ -256,11 +259,11 @@ class Overview:
         return ReportTable(first + self.caption, [self.headings[0], *headings], rows, " ".join(notes))
 
 
-def compare_settings(settings: Sequence[ExperimentSetting]) -> Overview | None:
+def compare_settings(settings: Sequence[ExperimentSetting]) -> Standings | None:
     """Return the methods of several settings, or None for one setting or for settings of different metrics."""
     if len(settings) < 2 or len({setting.metric for setting in settings}) > 1:
         return None
-    return Overview([*map(Ranking, settings)])
+    return Standings([*map(Ranking, settings)])
 
 
 def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | None:

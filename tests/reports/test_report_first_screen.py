@@ -97,15 +97,35 @@ def test_several_settings_have_one_rank_and_the_best_first(tmp_path: Path) -> No
     for name, rate in (("slow", 0.1), ("fast", 0.2)):
         for methods, average in (({}, 0.5), ({"fedprox": {}}, 0.4), ({"er": {}}, 0.7)):
             make_method(tmp_path / name, methods, [average] * 3, training__optimizer__lr=rate)
-    overview = compare_settings(group_runs(find_runs([tmp_path], []), []))
-    assert overview is not None
-    found = lead_settings(overview)
+    standings = compare_settings(group_runs(find_runs([tmp_path], []), []))
+    assert standings is not None
+    found = lead_settings(standings)
     first, second = found.sentences
     assert first == "ER has the best mean rank, 1.0, of 3 methods that are in all 2 settings."
     better = "Compared with FedAvg, ER is better in 2 of 2 settings, significantly in 2"
     assert second == f"{better}: +20.0 to +20.0 points of average accuracy."
     assert [row[:2] for row in texts(found)] == [["ER", "1.0"], ["FedAvg", "2.0"], ["FedProx", "3.0"]]
     assert [heading for heading in found.table.headings if "rank" in heading] == ["mean rank"]
+
+
+def test_without_ranks_the_method_that_is_best_most_often_comes_first(tmp_path: Path) -> None:
+    for rate, averages in ((0.1, (0.5, 0.6)), (0.2, (0.5, 0.7)), (0.3, (0.5, 0.4))):
+        for methods, average in zip(({}, {"er": {}}), averages, strict=True):
+            make_method(tmp_path / str(rate), methods, [average], training__optimizer__lr=rate)
+    standings = compare_settings(group_runs(find_runs([tmp_path], []), []))
+    assert standings is not None
+    found = lead_settings(standings)
+    assert found.sentences[0] == "ER is the best method in 2 of 3 settings."
+    assert found.sentences[1].endswith("significantly in 0: -10.0 to +20.0 points of average accuracy.")
+    assert [row[0] for row in texts(found)] == ["ER", "FedAvg"]
+
+
+def test_of_one_method_in_several_settings_the_range_is_told(tmp_path: Path) -> None:
+    for rate, average in ((0.1, 0.5), (0.2, 0.7), (0.3, 0.4)):
+        make_method(tmp_path / str(rate), {}, [average], training__optimizer__lr=rate)
+    standings = compare_settings(group_runs(find_runs([tmp_path], []), []))
+    assert standings is not None
+    assert lead_settings(standings).sentences == ["FedAvg: average accuracy 40.0 to 70.0 % in 3 settings."]
 
 
 def test_the_runs_have_columns_of_the_keys_that_differ(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
-// Links to a folded part open it, and printing opens all parts.
+// Links to a folded part open it, or the page of its setting, and printing opens all parts.
 const reveal = () => {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const id = decodeURIComponent(location.hash.slice(1)), target = document.getElementById(id);
+  const [setting] = id.match(/^setting-\d+/) ?? [];
+  const page = setting && document.getElementById(setting)?.querySelector("th a");
+  if (!target && page) location.replace(page.href + location.hash);
   if (!target) return;
   for (let around = target; around; around = around.parentElement) if (around.matches("details")) around.open = true;
   target.scrollIntoView();
