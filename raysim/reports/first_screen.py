@@ -16,7 +16,7 @@ from raysim.reports.quantity_tables import (
     learning_of,
     tabulate_column,
 )
-from raysim.reports.ranks import Standings
+from raysim.reports.ranks import Standings, join_words
 from raysim.reports.statistics import PairedDifference
 
 MOST = 5  # rows of the table
@@ -203,14 +203,29 @@ def lead_settings(standings: Standings) -> Lead:
     """Return what a report of several settings begins with: the best methods by rank, or by how often they are best."""
     count, best = len(standings.rankings), standings.best_first[0]
     if standings.ranks:
-        rank = f"{standings.ranks[best].shared:.1f}"
-        among = f"{len(standings.ranks)} methods that are in all {count} settings"
-        first = f"{best} has the best mean rank, {rank}, of {among}."
+        sentences = _say_rank(best, standings)
     elif len(standings.cells) > 1:
-        first = f"{best} is the best method in {standings.wins[best]} of {count} settings."
+        sentences = [f"{best} is the best method in {standings.wins[best]} of {count} settings."]
     else:
-        first = f"{best}: {_give_range(standings)} in {count} settings."
-    return Lead(best, [first, *_sum_up_margins(best, standings)], standings.tabulate_standing(MOST))
+        sentences = [f"{best}: {_give_range(standings)} in {count} settings."]
+    return Lead(best, [*sentences, *_sum_up_margins(best, standings)], standings.tabulate_standing(MOST))
+
+
+def _say_rank(best: str, standings: Standings) -> list[str]:
+    """Return sentences on the best mean rank: its interval, and the methods whose intervals overlap with it."""
+    ranks, settings = standings.ranks, len(standings.rankings)
+    first = f"{best} has the best mean rank of {len(ranks)} methods that are in all {settings} settings"
+    found = ranks[best]
+    if found.interval is None:
+        return [f"{first}: {found.mean:.1f}."]
+    low, high = found.interval
+    sentences = [f"{first}: {found.mean:.1f}, 95% interval {low:.1f} to {high:.1f}."]
+    others = [(name, ranks[name].interval) for name in standings.best_first if name in ranks and name != best]
+    close = [name for name, interval in others if interval is not None and interval[0] <= high]
+    if close:
+        shown = [*close[:MOST], *[f"{len(close) - MOST} more"] * (len(close) > MOST)]
+        sentences.append(f"It overlaps with the interval{'s' * (len(close) > 1)} of {join_words(shown)}.")
+    return sentences
 
 
 def _give_range(standings: Standings) -> str:

@@ -29,10 +29,7 @@ GROUPED = (
     "Methods of a group share the mean of its ranks. A group ends before the first method that is significantly worse "
     "than the best of the group."
 )
-STANDING = (
-    "Mean rank: of methods with the same seeds, without bounds; 1 is the best. Methods share the mean of their ranks "
-    "if a paired t-test finds no significant difference."
-)
+STANDING = f"Mean rank over the settings, with its 95% interval; 1 is the best. {RANKED}"
 MEAN_RANK = "mean rank"
 MANY = 12  # methods that a sweep's order would not help to find
 WIDEST = 8  # settings with a column each in a table of a few methods
@@ -135,6 +132,11 @@ class MeanRank:
     interval: Interval | None
     shared: float
 
+    @property
+    def text(self) -> str:
+        """The mean with its interval, such as `3.0 (2.8 to 4.6)`."""
+        return f"{self.mean:.1f}" + (" ({:.1f} to {:.1f})".format(*self.interval) if self.interval else "")
+
 
 def mean_ranks(rankings: Sequence[Ranking]) -> dict[str, MeanRank]:
     """Return by name the mean ranks of every method that is ranked in all settings."""
@@ -183,18 +185,11 @@ class Standings:
         return dict(zip(names, zip(*columns, strict=True), strict=True))
 
     @cached_property
-    def by_rank(self) -> Sequence[str]:
-        """The names by mean rank of groups; methods without one come last."""
-
-        def place(name: str) -> tuple[float, float]:
-            return (self.ranks[name].shared, self.ranks[name].mean) if name in self.ranks else (math.inf, 0.0)
-
-        return sorted(self.cells, key=place)
-
-    @cached_property
     def best_first(self) -> Sequence[str]:
-        """The names by mean rank of groups, or without ranks by the number of settings in which a method is best."""
-        return self.by_rank if self.ranks else sorted(self.cells, key=lambda name: -self.wins[name])
+        """The names by mean rank, or without ranks by the number of settings in which a method is best."""
+        if not self.ranks:
+            return sorted(self.cells, key=lambda name: -self.wins[name])
+        return sorted(self.cells, key=lambda name: self.ranks[name].mean if name in self.ranks else math.inf)
 
     @cached_property
     def wins(self) -> Mapping[str, int]:
@@ -226,7 +221,9 @@ class Standings:
     @property
     def table(self) -> ReportTable:
         """The table of all methods, with the mean of their ranks and of those of their groups."""
-        names = self.by_rank if len(self.cells) > MANY else [*self.cells]
+        names, ranks = [*self.cells], self.ranks
+        if len(names) > MANY:
+            names.sort(key=lambda name: (ranks[name].shared, ranks[name].mean) if name in ranks else (math.inf, 0.0))
         headings, rows = [*self.headings], [[TableCell(name), *self.cells[name]] for name in names]
         notes = explain_marks([cell for row in rows for cell in row])
         if self.ranks:
@@ -237,7 +234,7 @@ class Standings:
         return ReportTable(self.caption, headings, rows, " ".join(notes))
 
     def tabulate_standing(self, most: int | None = None) -> ReportTable:
-        """Return the table of the first methods with one rank, that of groups, by which they are sorted.
+        """Return the table of the first methods with their mean rank, by which they are sorted.
 
         Of many settings, the table of a few methods has the number in which a method is best.
         """
@@ -250,7 +247,7 @@ class Standings:
         if self.ranks:
             headings.insert(0, MEAN_RANK)
             for name, cells in columns.items():
-                cells.insert(0, TableCell(f"{self.ranks[name].shared:.1f}" if name in self.ranks else NOTHING))
+                cells.insert(0, TableCell(self.ranks[name].text if name in self.ranks else NOTHING))
         rows = [[TableCell(name), *cells] for name, cells in columns.items()]
         notes = [STANDING] if self.ranks else []
         notes += explain_marks([cell for row in rows for cell in row])
