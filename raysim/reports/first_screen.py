@@ -224,7 +224,7 @@ def _say_rank(best: str, standings: Standings) -> list[str]:
     close = [name for name, interval in others if interval is not None and interval[0] <= high]
     if close:
         shown = [*close[:MOST], *[f"{len(close) - MOST} more"] * (len(close) > MOST)]
-        sentences.append(f"It overlaps with the interval{'s' * (len(close) > 1)} of {join_words(shown)}.")
+        sentences.append(f"Its interval overlaps with the interval{'s' * (len(close) > 1)} of {join_words(shown)}.")
     return sentences
 
 

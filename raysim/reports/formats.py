@@ -30,6 +30,7 @@ OF_THE_RUN = (
 )
 PLACES = re.compile(r' (?:d|x|y)="[^"]*"')  # attributes of an SVG in points
 DECIMALS = re.compile(r"(\.\d\d)\d+")  # a hundredth of a point cannot be seen, and makes pages a tenth smaller
+BETWEEN = re.compile(r">\n\s*<")  # indentation
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how text begins that spreadsheets compute
 
 
@@ -173,7 +174,7 @@ def inline_svg(plot: Plot) -> Markup:
     used = {*re.findall(r"""(?:url\(|href=")#([^")]+)""", text)}
     text = re.sub(r' id="([^"]*)"', lambda found: f' id="{plot.stem}-{found[1]}"' if found[1] in used else "", text)
     text = re.sub(r"""((?:url\(|href=")#)""", rf"\g<1>{plot.stem}-", text)
-    text = PLACES.sub(lambda found: DECIMALS.sub(r"\1", found[0]), text)
+    text = PLACES.sub(lambda found: DECIMALS.sub(r"\1", found[0]), BETWEEN.sub("><", text))
     text = text.replace(f"fill: {LIGHT['paper']}", "fill: none", 1)  # the paper
     text = text.replace(INK, "currentColor").replace(FAINT, "var(--line)").replace(PAPER, "var(--paper)")
     # what is in it was escaped when it was drawn
