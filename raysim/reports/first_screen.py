@@ -212,7 +212,7 @@ def lead_settings(standings: Standings) -> Lead:
 
 
 def _say_rank(best: str, standings: Standings) -> list[str]:
-    """Return sentences on the best mean rank: its interval, and the methods whose intervals overlap with it."""
+    """Return sentences on the best mean rank: its interval, and the methods with overlapping intervals."""
     ranks, settings = standings.ranks, len(standings.rankings)
     first = f"{best} has the best mean rank of {len(ranks)} methods that are in all {settings} settings"
     found = ranks[best]

@@ -152,3 +152,11 @@ def test_the_runs_have_columns_of_the_keys_that_differ(tmp_path: Path) -> None:
     assert [row["er.sample_size"] for row in found] == ["-", "4"]
     assert [row["training.optimizer.lr"] for row in found] == ["0.1", "0.2"]
     assert [row["sent, MiB"] for row in found] == ["4.00", "4.00"]  # 1 up and 3 down
+
+
+def test_keys_that_all_runs_share_have_no_column(tmp_path: Path) -> None:
+    make_method(tmp_path, {"er": {"sample_size": 4}}, [0.5, 0.6])
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    assert [*tabulate_runs(setting).headings] == [
+        *("methods", "seed", "average accuracy, %", "forgetting, %", "seconds", "sent, MiB")
+    ]
