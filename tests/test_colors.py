@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import colormaps
 from PIL import Image
 
 from raysim.live.http_server import read_page
@@ -17,7 +18,18 @@ from raysim.reports.formats import fill_template
 from raysim.reports.plots.times import FATES as DRAWN_FATES
 from raysim.reports.stream.participation import FATES as STREAM_FATES
 from raysim.reports.stream.rows import LOOKS
-from raysim.system.colors import COLORS, DARK, DARK_TEXT, FATES, GREY, LIGHT, SEQUENCE, mix_sequence
+from raysim.system.colors import (
+    COLORS,
+    DARK,
+    DARK_TEXT,
+    FATES,
+    GREY,
+    LIGHT,
+    SEQUENCE,
+    choose_text_color,
+    choose_text_on,
+    mix_sequence,
+)
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
 VARIABLE = re.compile(r"--(\w+): (#\w+);")
@@ -79,3 +91,25 @@ def test_a_fate_has_one_look_in_the_stream_and_in_time() -> None:
     for fate, (inside, edge) in FATES.items():
         assert (LOOKS[fate]["fill"], LOOKS[fate]["stroke"]) == (inside or "none", edge)
         assert (inside is None) != (edge is None)
+
+
+def luminance(color: tuple[float, ...]) -> float:
+    """WCAG 2.2's relative luminance of a color whose parts are from 0 to 255."""
+    linear = [(c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4) for c in (part / 255 for part in color)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast_of(text: str, color: tuple[float, ...]) -> float:
+    """The contrast of black or white text on a color."""
+    found = luminance(color)
+    return (found + 0.05) / 0.05 if text == "black" else 1.05 / (found + 0.05)
+
+
+def test_numbers_on_cells_are_legible() -> None:
+    """A contrast of 4.5 to 1 is that of WCAG's level AA."""
+    for place in np.linspace(0, 1, 501):
+        color = mix_sequence(place)
+        assert contrast_of(choose_text_color(place), color) >= 4.5
+        assert contrast_of(choose_text_on([part / 255 for part in color]), color) >= 4.5
+        blue = tuple(255 * part for part in colormaps["Blues"](place)[:3])  # of the counts of samples
+        assert contrast_of(choose_text_on([part / 255 for part in blue]), blue) >= 4.5

@@ -1,5 +1,6 @@
 """The content of a report, without a format."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -8,14 +9,21 @@ from pathlib import Path
 from typing import Literal
 
 from raysim.reports.costs import STEPS
+from raysim.reports.first_screen import Lead, lead_settings
 from raysim.reports.grouping import ExperimentSetting
-from raysim.reports.naming import join_names
+from raysim.reports.naming import join_names, name_files
 from raysim.reports.quantity_tables import ReportTable, tabulate_settings
-from raysim.reports.ranks import tabulate_overview
+from raysim.reports.ranks import Standings, compare_settings
 from raysim.reports.statistics import MeanOverSeeds
 from raysim.system.version import VERSION
 
 FIGURES = "figures"
+SETTINGS = "settings"
+
+
+def count_words(count: int, word: str) -> str:
+    """Return a number with its word, such as `3 runs`."""
+    return f"{count} {word}{'s' * (count > 1)}"
 
 
 @dataclass(frozen=True)
@@ -96,12 +104,15 @@ class Section:
     Attributes:
         setting: the setting.
         facts: what was run.
-        tables: its results, what added methods change, costs, and the keys in which methods differ.
+        tables: its results, what added methods change, and costs.
         comparisons: its comparisons with a paper.
         plots: its plots.
         notes: a line for each plot that is the same as one of an earlier section, and for pictures that are not shown.
         stream: the picture of its stream, if it was drawn.
         images: the pictures that its methods recorded.
+        lead: what the section begins with: its best methods, and what the tests say about the first of them.
+        runs: its runs, with the keys in which their configs differ.
+        hyperparameters: the keys in which methods differ, if they have any.
     """
 
     setting: ExperimentSetting
@@ -112,21 +123,57 @@ class Section:
     notes: Sequence[str] = ()
     stream: Plot | None = None
     images: Sequence[Plot] = ()
-
-    @property
-    def contents(self) -> list[tuple[str, str]]:
-        """The parts of the section: their ids on the page, and their titles."""
-        parts = [("published", "Published and measured")] * bool(self.comparisons)
-        parts += [("results", "Results")]
-        parts += [("plots", "Plots")] * bool(self.plots)
-        parts += [("drawn", "What methods drew")] * bool(self.images)
-        parts += [("commands", "Configs and commands")]
-        return [(f"setting-{self.setting.number}-{part}", title) for part, title in parts]
+    lead: Lead | None = None
+    runs: ReportTable | None = None
+    hyperparameters: ReportTable | None = None
 
     @property
     def all_tables(self) -> list[ReportTable]:
-        """What was run, the tables of the comparisons, and the others."""
-        return [self.facts, *(table for one in self.comparisons for table in one.tables), *self.tables]
+        """What was run, the tables of the comparisons, the results, and the hyperparameters."""
+        compared = [table for one in self.comparisons for table in one.tables]
+        return [self.facts, *compared, *self.tables, *filter(None, [self.hyperparameters])]
+
+    @property
+    def claims(self) -> list[str]:
+        """A sentence for each comparison with a paper that tests gains: how many of them are supported."""
+        return [f"{one.title}: {table.verdict}" for one in self.comparisons for table in one.tables if table.verdict]
+
+    @property
+    def first_plot(self) -> Plot | None:
+        """The plot next to the result: the matrix of a single method, or the accuracies of several after each task."""
+        ending = "accuracy-after-task" if len(self.setting.groups) > 1 else "accuracy-matrix"
+        return next((plot for plot in self.plots if plot.stem.endswith(ending)), None)
+
+    @property
+    def other_plots(self) -> list[Plot]:
+        """Its plots without the first one."""
+        return [plot for plot in self.plots if plot is not self.first_plot]
+
+    @property
+    def about_results(self) -> str:
+        """What its tables have, in a line."""
+        methods = count_words(len(self.setting.groups), "method")
+        protocols = ", ".join(self.setting.label(protocol) for protocol in self.setting.protocols)
+        return f"{methods}; {protocols}; {count_words(len(self.tables), 'table')}"
+
+    @property
+    def about_plots(self) -> str:
+        """The number of the plots in addition to the first one, and what they are about."""
+        more = " more" if self.first_plot and self.lead else ""
+        beginning = re.compile(rf"{self.setting.number}-(?:(?:{'|'.join(self.setting.protocols)})-)?")
+        kinds = dict.fromkeys(beginning.sub("", plot.stem, count=1).replace("-", " ") for plot in self.other_plots)
+        return f"{len(self.other_plots)}{more}: {', '.join(kinds)}" if kinds else ""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether a table has the costs by which the page filters methods."""
+        return any(STEPS.heading in table.headings for table in self.tables)
+
+    @property
+    def extent(self) -> str:
+        """The numbers of its runs and methods."""
+        setting = self.setting
+        return f"{count_words(len(setting.runs), 'run')}, {count_words(len(setting.groups), 'method')}"
 
     @property
     def heading(self) -> str:
@@ -170,7 +217,18 @@ class Report:
         runs = sum(len(one.runs) for one in settings)
         counts = ((runs, "run"), (len(names), "method"), (len(settings), "setting"))
         lost = f"; {self.unfinished} more did not finish" * (self.unfinished > 0)
-        return ", ".join(f"{count} {word}{'s' * (count > 1)}" for count, word in counts) + lost
+        return ", ".join(count_words(count, word) for count, word in counts) + lost
+
+    @property
+    def pages(self) -> list[tuple[Section, str]]:
+        """The settings, each with the path of its page from report.html. A report of one setting has no such page."""
+        names = name_files(section.setting.title for section in self.sections)
+        return [(section, f"{SETTINGS}/{name}.html") for section, name in zip(self.sections, names, strict=True)]
+
+    @property
+    def tested(self) -> bool:
+        """Whether the best method of a setting is compared with another one."""
+        return any(section.lead and section.lead.margins for section in self.sections)
 
     @property
     def settings(self) -> ReportTable | None:
@@ -178,14 +236,21 @@ class Report:
         return tabulate_settings([section.setting for section in self.sections])
 
     @cached_property
-    def overview(self) -> ReportTable | None:
-        """The methods by settings, if there are several."""
-        return tabulate_overview([section.setting for section in self.sections])
+    def comparable(self) -> Standings | None:
+        """The methods by settings, if there are several with the same metric."""
+        return compare_settings([section.setting for section in self.sections])
 
     @property
-    def filtered(self) -> bool:
-        """Whether a table has the costs by which the page filters methods."""
-        return any(STEPS.heading in table.headings for section in self.sections for table in section.tables)
+    def overview(self) -> ReportTable | None:
+        """The table of the methods by settings, with both kinds of ranks."""
+        return self.comparable.table if self.comparable else None
+
+    @cached_property
+    def lead(self) -> Lead | None:
+        """What the report begins with: that of its setting, or the best methods over several settings."""
+        if len(self.sections) == 1:
+            return self.sections[0].lead
+        return lead_settings(self.comparable) if self.comparable else None
 
     @property
     def origin(self) -> str:

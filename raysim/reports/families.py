@@ -79,8 +79,6 @@ def mark_column(column: Sequence[Mapping[int, float]], higher_is_better: bool, d
     places = sorted({mean for mean in shown if mean is not None}, reverse=True)
     if sum(mean is not None for mean in means) < 2:
         return [Mark() for _ in column]
-    first = max(range(len(means)), key=lambda index: (len(column[index]), means[index] or 0.0))
-    compared = [None if index == first else compare_pairs(column[first], one) for index, one in enumerate(column)]
     return [
         Mark(
             best=mean == places[0],
@@ -88,5 +86,15 @@ def mark_column(column: Sequence[Mapping[int, float]], higher_is_better: bool, d
             # of two means that look equal, neither is worse
             worse=mean != places[0] and one is not None and one.significant and sign * one.mean < 0,
         )
-        for mean, one in zip(shown, adjust_family(compared), strict=True)
+        for mean, one in zip(shown, compare_with_best(column, higher_is_better), strict=True)
     ]
+
+
+def compare_with_best(column: Sequence[Mapping[int, float]], higher_is_better: bool) -> list[PairedDifference | None]:
+    """Return the corrected differences from the best of the columns with the most seeds, and None for itself."""
+    sign = 1 if higher_is_better else -1
+    means = [sign * fmean(values.values()) if values else 0.0 for values in column]
+    first = max(range(len(means)), key=lambda index: (len(column[index]), means[index]))
+    return adjust_family(
+        [None if index == first else compare_pairs(column[first], one) for index, one in enumerate(column)]
+    )

@@ -10,12 +10,12 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-from raysim.reports.content import Plot, Report
+from raysim.reports.content import Plot, Report, count_words
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_table
 from raysim.reports.paper_tables import gains_table, main_table
@@ -28,6 +28,9 @@ OF_THE_RUN = (
     *("rounds", "updates", "seconds", "seconds_per_round"),
     *("bytes_up", "bytes_down", "peak_memory_bytes", "model_sha256"),
 )
+PLACES = re.compile(r' (?:d|x|y)="[^"]*"')  # attributes of an SVG in points
+DECIMALS = re.compile(r"(\.\d\d)\d+")  # a hundredth of a point cannot be seen, and makes pages a tenth smaller
+BETWEEN = re.compile(r">\n\s*<")  # indentation
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how text begins that spreadsheets compute
 
 
@@ -108,12 +111,8 @@ def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> 
         yield f"{quantity.title}, std", found and found.std
 
 
-def fill_template(name: str, report: Report) -> str:
-    """Return report.md, report.tex or report.html.
-
-    Markdown links the plots relative to the report's directory; the page has them inside it and loads nothing. LaTeX
-    needs the packages booktabs and graphicx.
-    """
+@cache
+def _open_templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("raysim.reports"),
         autoescape=select_autoescape(["html"]),
@@ -123,8 +122,42 @@ def fill_template(name: str, report: Report) -> str:
         keep_trailing_newline=True,
     )
     templates.filters |= {"markdown": escape_markdown, "inline": inline_svg, "data_uri": encode_image}
+    templates.filters |= {"link_settings": link_settings, "counted": count_words}
     templates.filters |= {"latex": escape_latex, "fold": fold, "in_parts": split_table}
-    return templates.get_template(name).render(report=report, colors=style_page())
+    return templates
+
+
+def fill_template(name: str, report: Report, **more: object) -> str:
+    """Return report.md, report.tex, report.html or a setting's page.
+
+    Markdown links the plots relative to the report's directory. A page has its plots inside it and loads nothing. With
+    several settings, report.html has no plots of single settings, and links their pages. LaTeX needs the packages
+    booktabs and graphicx.
+    """
+    alone = report.sections if len(report.sections) == 1 else []
+    given = {"filtered": any(section.filtered for section in alone), **more}
+    return _open_templates().get_template(name).render(report=report, colors=style_page(), **given)
+
+
+def fill_setting_pages(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the path of each setting's page from report.html, and its text; nothing for one setting."""
+    pages = report.pages if len(report.pages) > 1 else []
+    links = [(section.heading, path.rpartition("/")[2]) for section, path in pages]
+    files = {section.setting.number: file for (section, _), (_, file) in zip(pages, links, strict=True)}
+    for place, (section, path) in enumerate(pages):
+        around = {"before": links[place - 1] if place else None, "after": next(iter(links[place + 1 :]), None)}
+        given = {"section": section, "filtered": section.filtered, "files": files, **around}
+        yield path, fill_template("setting.html", report, **given)
+
+
+def link_settings(line: str, files: Mapping[int, str]) -> Markup:
+    """Return a line as HTML, in which the numbers of settings link to their pages."""
+
+    def link(found: re.Match[str]) -> str:
+        file = files.get(int(found[1]))
+        return found[0] if file is None else f'<a href="{file}">{found[0]}</a>'
+
+    return Markup(re.sub(r"\bsetting (\d+)\b", link, str(escape(line))))
 
 
 def escape_markdown(text: str) -> str:
@@ -141,6 +174,7 @@ def inline_svg(plot: Plot) -> Markup:
     used = {*re.findall(r"""(?:url\(|href=")#([^")]+)""", text)}
     text = re.sub(r' id="([^"]*)"', lambda found: f' id="{plot.stem}-{found[1]}"' if found[1] in used else "", text)
     text = re.sub(r"""((?:url\(|href=")#)""", rf"\g<1>{plot.stem}-", text)
+    text = PLACES.sub(lambda found: DECIMALS.sub(r"\1", found[0]), BETWEEN.sub("><", text))
     text = text.replace(f"fill: {LIGHT['paper']}", "fill: none", 1)  # the paper
     text = text.replace(INK, "currentColor").replace(FAINT, "var(--line)").replace(PAPER, "var(--paper)")
     # what is in it was escaped when it was drawn

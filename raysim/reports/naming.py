@@ -6,6 +6,8 @@ differ. A setting is named after its runs. A sweep's names take precedence, for 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from unicodedata import normalize
 
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve, table
@@ -15,6 +17,8 @@ from raysim.system.errors import single_line
 
 # how a method's docstring begins: `Fed-A-GEM: ...`, `GLFC, FCIL: ...` or `DER (DER++ with beta > 0): ...`
 SPELLING = re.compile(r"(?P<name>[^:,(]+?)(?: \((?P<other>\S+) with (?P<knob>\w+) > 0\))?[:,]")
+
+LONGEST_FILE = 80  # letters of a page's name
 
 
 def derive_label(methods: Methods, among: Sequence[Methods], spelled: bool = True) -> str:
@@ -44,6 +48,17 @@ def join_names(names: Iterable[str]) -> str:
     found = sorted(set(names))
     more = f" and {len(found) - 3} more name{'s' * (len(found) > 4)}" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more
+
+
+def name_files(titles: Iterable[str]) -> list[str]:
+    """Return different names of files, without endings, in letters, digits and hyphens that every system allows."""
+    names: list[str] = []
+    for title in titles:
+        letters = normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+        name = re.sub(r"[^a-z0-9]+", "-", letters)[:LONGEST_FILE].strip("-") or "setting"
+        others = (f"{name}-{number}" for number in count(2))
+        names.append(name if name not in names else next(other for other in others if other not in names))
+    return names
 
 
 def unique_names(names: Sequence[str | None]) -> list[str]:

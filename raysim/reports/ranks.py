@@ -29,8 +29,10 @@ GROUPED = (
     "Methods of a group share the mean of its ranks. A group ends before the first method that is significantly worse "
     "than the best of the group."
 )
+STANDING = f"Mean rank over the settings, with its 95% interval; 1 is the best. {RANKED}"
 MEAN_RANK = "mean rank"
 MANY = 12  # methods that a sweep's order would not help to find
+WIDEST = 8  # settings with a column each in a table of a few methods
 FEWEST = 3  # methods that are worth a rank
 
 
@@ -130,6 +132,11 @@ class MeanRank:
     interval: Interval | None
     shared: float
 
+    @property
+    def text(self) -> str:
+        """The mean with its interval, such as `3.0 (2.8 to 4.6)`."""
+        return f"{self.mean:.1f}" + (" ({:.1f} to {:.1f})".format(*self.interval) if self.interval else "")
+
 
 def mean_ranks(rankings: Sequence[Ranking]) -> dict[str, MeanRank]:
     """Return by name the mean ranks of every method that is ranked in all settings."""
@@ -154,30 +161,112 @@ def interval_of_ranks(rankings: Sequence[Ranking], names: Sequence[str]) -> dict
     return {name: (float(found.low[place]), float(found.high[place])) for place, name in enumerate(names)}
 
 
-def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | None:
-    """Return the methods by settings, or None for one setting or for settings of different metrics."""
+@dataclass(frozen=True, eq=False)
+class Standings:
+    """The methods of several settings with the same metric.
+
+    Attributes:
+        rankings: the ranking of each setting.
+    """
+
+    rankings: Sequence[Ranking]
+
+    @cached_property
+    def ranks(self) -> Mapping[str, MeanRank]:
+        """By name: the mean ranks of the methods that are ranked in all settings; empty if these are too few."""
+        found = mean_ranks(self.rankings)
+        return found if len(found) >= FEWEST else {}
+
+    @cached_property
+    def cells(self) -> Mapping[str, Sequence[TableCell]]:
+        """By name, in the order of the sweeps: a method's cells, one for each setting."""
+        names = [*dict.fromkeys(group.name for ranking in self.rankings for group in ranking.groups)]
+        columns = [_column(ranking, names) for ranking in self.rankings]
+        return dict(zip(names, zip(*columns, strict=True), strict=True))
+
+    @cached_property
+    def best_first(self) -> Sequence[str]:
+        """The names by mean rank, or without ranks by the number of settings in which a method is best."""
+        if not self.ranks:
+            return sorted(self.cells, key=lambda name: -self.wins[name])
+        return sorted(self.cells, key=lambda name: self.ranks[name].mean if name in self.ranks else math.inf)
+
+    @cached_property
+    def wins(self) -> Mapping[str, int]:
+        """By name: the number of settings in which a method has the best mean."""
+        return {name: sum(cell.best for cell in cells) for name, cells in self.cells.items()}
+
+    @cached_property
+    def labels(self) -> Sequence[str]:
+        """The label of each setting's accuracies; one label if it is that of all settings."""
+        labels = [ranking.setting.label(ranking.protocol) for ranking in self.rankings]
+        return labels[:1] if len(set(labels)) == 1 else labels
+
+    @property
+    def caption(self) -> str:
+        """What the tables have, with the label that all settings share."""
+        label = self.labels if len(self.labels) == 1 else []
+        title = ", ".join([self.rankings[0].quantity.title, *label])
+        return f"{title}: mean ± standard deviation over seeds, by method and setting"
+
+    @property
+    def headings(self) -> Sequence[str]:
+        """The headings of the names and of the settings."""
+        titles = [f"{ranking.setting.number}: {ranking.setting.title}" for ranking in self.rankings]
+        return [
+            "methods",
+            *(titles if len(self.labels) == 1 else map(", ".join, zip(titles, self.labels, strict=True))),
+        ]
+
+    @property
+    def table(self) -> ReportTable:
+        """The table of all methods, with the mean of their ranks and of those of their groups."""
+        names, ranks = [*self.cells], self.ranks
+        if len(names) > MANY:
+            names.sort(key=lambda name: (ranks[name].shared, ranks[name].mean) if name in ranks else (math.inf, 0.0))
+        headings, rows = [*self.headings], [[TableCell(name), *self.cells[name]] for name in names]
+        notes = explain_marks([cell for row in rows for cell in row])
+        if self.ranks:
+            headings += [MEAN_RANK, "95% interval", "mean rank of groups"]
+            rows = [[*row, *(TableCell(text) for text in _show_ranks(self.ranks.get(row[0].text)))] for row in rows]
+            notes += [RANKED, GROUPED]
+        notes += list_remarks([ranking.setting for ranking in self.rankings])
+        return ReportTable(self.caption, headings, rows, " ".join(notes))
+
+    def tabulate_standing(self, most: int | None = None) -> ReportTable:
+        """Return the table of the first methods with their mean rank, by which they are sorted.
+
+        Of many settings, the table of a few methods has the number in which a method is best.
+        """
+        names = self.best_first[:most]
+        if most is not None and len(self.rankings) > WIDEST:
+            headings = [f"best in, of {len(self.rankings)} settings"]
+            columns = {name: [TableCell(str(self.wins[name]))] for name in names}
+        else:
+            headings, columns = [*self.headings[1:]], {name: [*self.cells[name]] for name in names}
+        if self.ranks:
+            headings.insert(0, MEAN_RANK)
+            for name, cells in columns.items():
+                cells.insert(0, TableCell(self.ranks[name].text if name in self.ranks else NOTHING))
+        rows = [[TableCell(name), *cells] for name, cells in columns.items()]
+        notes = [STANDING] if self.ranks else []
+        notes += explain_marks([cell for row in rows for cell in row])
+        notes += list_remarks([ranking.setting for ranking in self.rankings]) if most is None else []
+        first = f"The {len(names)} best of {len(self.cells)} methods, " * (len(names) < len(self.cells))
+        return ReportTable(first + self.caption, [self.headings[0], *headings], rows, " ".join(notes))
+
+
+def compare_settings(settings: Sequence[ExperimentSetting]) -> Standings | None:
+    """Return the methods of several settings, or None for one setting or for settings of different metrics."""
     if len(settings) < 2 or len({setting.metric for setting in settings}) > 1:
         return None
-    rankings = [*map(Ranking, settings)]
-    names = [*dict.fromkeys(group.name for ranking in rankings for group in ranking.groups)]
-    ranks = mean_ranks(rankings)
-    if len(names) > MANY:
-        names.sort(key=lambda name: (ranks[name].shared, ranks[name].mean) if name in ranks else (math.inf, 0.0))
-    columns = [_column(ranking, names) for ranking in rankings]
-    rows = [[TableCell(name), *cells] for name, cells in zip(names, zip(*columns, strict=True), strict=True)]
-    labels = [ranking.setting.label(ranking.protocol) for ranking in rankings]
-    alike = len(set(labels)) == 1  # the caption names the protocol then
-    titles = [f"{ranking.setting.number}: {ranking.setting.title}" for ranking in rankings]
-    headings = ["methods", *(titles if alike else map(", ".join, zip(titles, labels, strict=True)))]
-    notes = explain_marks([cell for row in rows for cell in row])
-    if len(ranks) >= FEWEST:
-        headings += [MEAN_RANK, "95% interval", "mean rank of groups"]
-        rows = [[*row, *(TableCell(text) for text in _show_ranks(ranks.get(row[0].text)))] for row in rows]
-        notes += [RANKED, GROUPED]
-    notes += list_remarks(settings)
-    title = ", ".join([rankings[0].quantity.title, *labels[:alike]])
-    caption = f"{title}: mean ± standard deviation over seeds, by method and setting"
-    return ReportTable(caption, headings, rows, " ".join(notes))
+    return Standings([*map(Ranking, settings)])
+
+
+def tabulate_overview(settings: Sequence[ExperimentSetting]) -> ReportTable | None:
+    """Return the table of the methods by settings, or None for one setting or for settings of different metrics."""
+    found = compare_settings(settings)
+    return found.table if found else None
 
 
 def _seeds_of(group: MethodGroup) -> tuple[int, ...]:

@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 
 from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
-from raysim.reports.content import FIGURES, Plot, Report, Section
+from raysim.reports.content import FIGURES, SETTINGS, Plot, Report, Section
 from raysim.reports.costs import tabulate_budgets
 from raysim.reports.drawn import show_images
-from raysim.reports.formats import FORMATS
+from raysim.reports.first_screen import lead_setting
+from raysim.reports.formats import FORMATS, fill_setting_pages
 from raysim.reports.gains import tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.packed import packed_directory
@@ -35,6 +36,7 @@ from raysim.reports.published import PublishedPaper, load_paper
 from raysim.reports.quantity_tables import tabulate_results
 from raysim.reports.ranks import list_remarks
 from raysim.reports.reading import FinishedRun, find_runs
+from raysim.reports.runs_table import tabulate_runs
 from raysim.reports.stream.of_settings import draw_streams
 from raysim.reports.what_was_run import tabulate_facts, tabulate_hyperparameters
 from raysim.sweeps.cells import SPLIT_KEY
@@ -58,6 +60,7 @@ PLOTS: dict[str, Callable[[Scene], Iterator[Drawing]]] = {
 }
 
 
+PAGE_MARK = '<meta name="generator" content="raysim report">'
 OF_A_REPORT = re.compile(r"\d+-|ranks\b")  # how a report's figures are called
 
 
@@ -126,6 +129,7 @@ def write_report(
         for name, convert in FORMATS.items():
             tell(f"writing {name}")
             (target / name).write_text(convert(report), encoding="utf-8", errors="backslashreplace")
+        write_setting_pages(report, tell)
     except OSError as error:
         found = f"{error.filename or target}: {error.strerror}"
         raise ConfigError(f"--out {target}: {found}; allowed: a directory that can be written to") from None
@@ -158,10 +162,23 @@ def _make_section(
     plots, missing = draw_plots(scene, folder, tell)
     left_out += missing
     images, more = show_images(setting, folder, left_out)
-    tables = [*results, *gains, *budgets, *filter(None, [tabulate_hyperparameters(setting)])]
     picture, same = stream
     notes = [*filter(None, (same, more))]
-    return Section(setting, tabulate_facts(setting), tables, comparisons, plots, notes, picture, images)
+    about = (lead_setting(setting, compare), tabulate_runs(setting), tabulate_hyperparameters(setting))
+    tables = [*results, *gains, *budgets]
+    return Section(setting, tabulate_facts(setting), tables, comparisons, plots, notes, picture, images, *about)
+
+
+def write_setting_pages(report: Report, tell: Tell) -> None:
+    """Write a page for each of several settings, and delete those of an earlier report."""
+    folder = report.out / SETTINGS
+    for file in folder.glob("*.html"):
+        if PAGE_MARK in file.read_text(encoding="utf-8", errors="replace"):
+            file.unlink()
+    for path, text in fill_setting_pages(report):
+        tell(f"writing {path}")
+        folder.mkdir(exist_ok=True)
+        (report.out / path).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _delete_earlier(folder: Path, suffixes: Sequence[str]) -> None:

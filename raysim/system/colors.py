@@ -12,6 +12,7 @@ GREY = "#888888"  # as visible on a light page as on a dark one
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
 # from the worst to the best cell of a matrix, and through many tasks: as viridis, but not so dark, for dark pages
 SEQUENCE: Sequence[Rgb] = ((94, 60, 160), (59, 105, 165), (33, 145, 140), (94, 201, 98), (240, 215, 50))
+EVEN = 0.179  # the luminance to which black and white have the same contrast, of 4.58 : 1
 DARK_TEXT = 0.38  # from this place on, black is easier to read on the sequence than white
 # what became of a dispatched model: the colors of the inside and of the edge, or None
 FATES: Mapping[str, tuple[str | None, str | None]] = {
@@ -59,3 +60,10 @@ def mix_sequence(place: float) -> Rgb:
 def choose_text_color(share: float) -> str:
     """Return the color of the text on a matrix's cell, by how good the cell is from 0 to 1."""
     return "black" if share >= DARK_TEXT else "white"
+
+
+def choose_text_on(background: Sequence[float]) -> str:
+    """Return the color of text with the most contrast to a background, red, green and blue from 0 to 1."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in background]
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return "black" if luminance > EVEN else "white"

@@ -16,6 +16,7 @@ from raysim.reports.write import write_report
 
 WITHOUT = "no Chromium to draw the page, whose HTML test_report_page.py reads in any case: apt install chromium"
 SCRIPT = r"""
+  for (const part of document.querySelectorAll("details")) part.open = true;
   const light = (colour) => {
     const [red, green, blue] = colour.match(/[\d.]+/g).slice(0, 3).map((part) => {
       const of = part / 255;
@@ -59,6 +60,7 @@ SCRIPT = r"""
     const said = box.querySelector(".hint").getBoundingClientRect().height > 15;
     if (wide !== said) faults.push((wide ? "does not say" : "says wrongly") + " that it scrolls: " + box.ariaLabel);
     if (wide && box.closest("figure:not(.wide)")) faults.push("a chart does not fit: " + box.ariaLabel);
+    if (wide && innerWidth >= 1400) faults.push("it scrolls sideways on a wide screen: " + box.ariaLabel);
     if (box.getBoundingClientRect().right > innerWidth) faults.push("a box sticks out");
   }
 """
@@ -66,16 +68,32 @@ SCRIPT = r"""
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(site_check.BROWSER is None, reason=WITHOUT)]
 
 
-def test_nothing_is_wrong_with_the_page(written: Written, tmp_path: Path) -> None:
-    """One setting, whose figures are of every kind; and two settings, one of them with tables too wide for a phone."""
-    shutil.copy(written.out / "report.html", tmp_path / "one.html")
+@pytest.fixture(scope="module")
+def pages(written: Written, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One setting, whose figures are of every kind; and several settings, with tables too wide for a phone."""
+    folder = tmp_path_factory.mktemp("pages")
     for name, overrides in {"one": {}, "other": {"clients.count": 5}, "more": {"methods": {"er": {}}}}.items():
-        make_run(tmp_path / "runs" / name, overrides)
-    write_report([tmp_path / "runs"], tmp_path / "out")
-    shutil.copy(tmp_path / "out" / "report.html", tmp_path / "two.html")
-    # the contents name both and three parts of each
-    assert (tmp_path / "two.html").read_text().count('href="#setting-') == 2 * 4
-    assert [*site_check.look(tmp_path, ["one.html", "two.html"], SCRIPT)] == []
+        make_run(folder / "runs" / name, overrides)
+    write_report([folder / "runs"], folder / "site")
+    shutil.copy(written.out / "report.html", folder / "site" / "one.html")
+    return folder / "site"
+
+
+ALL = ["one.html", "report.html", "settings/made.html", "settings/made-2.html"]
+
+
+FIRST_SCREEN = r"""
+  const result = document.querySelector("table").getBoundingClientRect();
+  if (result.top > 500) faults.push("the result begins at " + result.top);
+  if (document.querySelector(".first").getBoundingClientRect().bottom > result.top)
+    faults.push("the sentence is below the table");
+  for (const part of document.querySelectorAll(".part"))
+    if (part.open || part.getBoundingClientRect().top < result.bottom) faults.push("not below and folded: " + part.id);
+"""
+
+
+def test_the_result_comes_first_and_nothing_is_wrong_with_the_pages(pages: Path) -> None:
+    assert [*site_check.look(pages, ALL, FIRST_SCREEN + SCRIPT)] == []
 
 
 FILTER = r"""
@@ -91,35 +109,84 @@ FILTER = r"""
   };
   say(); give(bytes, "4.5"); give(bytes, ""); give(steps, "100"); give(steps, "99");
 """
+PARTS = r"""
+  const closed = () => [...document.querySelectorAll("details")].filter((part) => !part.open).length;
+  const all = closed();
+  location.hash = "#setting-1-plots";
+  dispatchEvent(new Event("hashchange"));
+  faults.push(document.getElementById("setting-1-plots").open && closed() === all - 1 ? "opened" : "still closed");
+  dispatchEvent(new Event("beforeprint"));
+  const printed = closed();
+  dispatchEvent(new Event("afterprint"));
+  faults.push(`${printed} closed in print, then ${closed() === all - 1 ? "as before" : "others"}`);
+"""
+RUNS = r"""
+  const table = document.querySelector(".runs"), rows = table.tBodies[0].rows;
+  const heads = () => [...table.tHead.rows[0].cells].filter((head) => !head.hidden);
+  const shown = () => [...rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent.trim()).join(" ");
+  const sort = heads()[2].querySelector("button");
+  sort.click();
+  faults.push(`${shown()} ${heads()[2].ariaSort}`);
+  sort.click();
+  faults.push(`${shown()} ${heads()[2].ariaSort}`);
+  const compare = table.parentElement.querySelector("p button");
+  faults.push(compare.disabled ? "nothing chosen" : "enabled");
+  for (const row of [...rows].slice(1, 3)) row.querySelector("input").click();
+  compare.click();
+  faults.push(`${shown()}, ${heads().map((head) => head.textContent.trim()).join(", ")}`);
+  compare.click();
+  faults.push(shown());
+"""
 
 
-def test_the_filter_shows_the_best_within_a_budget(tmp_path: Path) -> None:
-    """MiB and steps: ER 5 and 200 with 80%, FedProx 6 and 100 with 70%, FedAvg 4 and 100 with 50%."""
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What the scripts say of a page, at each width and in each scheme.
+
+    MiB and steps: ER 5 and 200 with 80%, FedProx 6 and 100 with 70%, FedAvg 4 and 100 with 50%.
+    """
+    folder = tmp_path_factory.mktemp("said")
     for name, average, up, steps in (("er", 0.8, 2, 200), ("fedprox", 0.7, 3, 100), ("", 0.5, 1, 100)):
         methods: dict[str, object] = {name: {}} if name else {}
         matrices = {"domain_il": [[average, 0], [average, average]]}
-        make_run(
-            tmp_path / f"runs/{name or 'fedavg'}", {"methods": methods}, matrices, bytes_up=up * 2**20, steps=steps
-        )
-    write_report([tmp_path / "runs"], tmp_path / "out")
-    shutil.copy(tmp_path / "out" / "report.html", tmp_path / "page.html")
-    said = [*site_check.look(tmp_path, ["page.html"], FILTER)]
-    texts = [text.rpartition(": ")[2] for text in said]
-    per_view = [
-        "the best is ER. 3",
-        "the best is FedAvg. 1",
-        "the best is ER. 3",
-        "the best is FedProx. 2",
-        "no method. 0",
+        make_run(folder / f"runs/{name or 'fedavg'}", {"methods": methods}, matrices, bytes_up=up * 2**20, steps=steps)
+    write_report([folder / "runs"], folder / "out")
+    (folder / "site").mkdir()
+    shutil.copy(folder / "out" / "report.html", folder / "site" / "page.html")
+    found = [
+        fault.partition(": ")[2] for fault in site_check.look(folder / "site", ["page.html"], FILTER + PARTS + RUNS)
     ]
-    assert texts == per_view * (len(texts) // 5)
-    assert texts
+    assert found
+    return [found[begin : begin + 12] for begin in range(0, len(found), 12)]
+
+
+def test_the_filter_shows_the_best_within_a_budget(said: list[list[str]]) -> None:
+    assert {tuple(text.removeprefix(": ") for text in one[:5]) for one in said} == {
+        ("the best is ER. 3", "the best is FedAvg. 1", "the best is ER. 3", "the best is FedProx. 2", "no method. 0")
+    }
+
+
+def test_links_and_printing_open_the_folded_parts(said: list[list[str]]) -> None:
+    assert {tuple(one[5:7]) for one in said} == {("opened", "0 closed in print, then as before")}
+
+
+def test_runs_are_sorted_and_compared(said: list[list[str]]) -> None:
+    """The third column is the accuracy. FedProx and FedAvg differ in it, in bytes and in a hyperparameter."""
+    assert {tuple(one[7:]) for one in said} == {
+        (
+            "FedAvg FedProx ER ascending",
+            "ER FedProx FedAvg descending",
+            "nothing chosen",
+            "FedProx FedAvg, methods, average accuracy, %, sent, MiB, fedprox.mu",
+            "ER FedProx FedAvg",
+        )
+    }
 
 
 def test_a_faulty_page_is_noticed(written: Written, tmp_path: Path) -> None:
     """For light screens only, with a dead link, small figures, faint words and tables that do not say that they scroll.
 
-    At 1,400 pixels most tables fit and have nothing to say.
+    At 1,400 pixels all tables fit and have nothing to say.
     """
     page = (written.out / "report.html").read_text()
     for sound, broken in {
@@ -135,8 +202,8 @@ def test_a_faulty_page_is_noticed(written: Written, tmp_path: Path) -> None:
     (tmp_path / "faulty.html").write_text(page)
     faults = [*site_check.look(tmp_path, ["faulty.html"], SCRIPT)]
     assert sum(fault.endswith("dark: it is light") for fault in faults) == 3
-    assert sum("a dead link: #setting-1" in fault for fault in faults) == 12  # that one, and the contents'
-    assert sum("does not say that it scrolls: domain-IL: mean" in fault for fault in faults) == 6
+    assert sum("a dead link: #setting-1" in fault for fault in faults) == 6
+    assert sum("does not say that it scrolls: domain-IL: mean" in fault for fault in faults) == 4
     figures = 1 + len(written.report.sections[0].plots)  # the stream is the first
     assert sum("a figure is not seen" in fault for fault in faults) == 6 * figures
     assert any("hard to read: " in fault for fault in faults)

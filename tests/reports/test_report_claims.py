@@ -177,14 +177,16 @@ def test_many_metrics_are_three_panels_wide(tmp_path: Path) -> None:
 
 
 def test_the_claim_is_what_every_document_begins_with(tmp_path: Path) -> None:
+    """Its verdict is on the page's first screen, and its tables come before the results."""
     made(tmp_path / "runs", ({}, (0.50, 0.50)), (FED, (0.53, 0.55)))
     report = write_report([tmp_path / "runs"], tmp_path / "out", "fed_a_gem")
     assert [plot.stem for plot in report.sections[0].comparisons[0].plots] == ["1-against-paper-1"]
     for name in ("report.html", "report.md", "report.tex"):
         text = (tmp_path / "out" / name).read_text().replace("\\-", "-")
-        claim = ("gains in domain-IL average accuracy", "Of 1 published gain: ")
-        parts = (*claim, "accuracy, published and measured", "mean ± ", "an added method")
+        claim = ("gains in domain-IL average accuracy", "accuracy, published and measured")
+        parts = (*claim, "mean ± ", "an added method")
         places = [text.replace(r"$\pm$", "±").index(part) for part in parts]
         assert places == sorted(places), name
     page = (tmp_path / "out" / "report.html").read_text()
+    assert page.index("rotated-MNIST: Of 1 published gain: ") < page.index("<table")
     assert page.count('aria-label="Fed-A-GEM, rotated-MNIST, published and measured: gains') == 2  # its box and itself

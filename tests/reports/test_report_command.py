@@ -240,8 +240,9 @@ def test_a_figure_that_is_another_setting_s_is_there_once(tmp_path: Path) -> Non
     assert not (tmp_path / "out" / "plots" / "2-who-holds-what.svg").exists()
     line = second.notes[-1]
     assert line.endswith("seed 0. It is the same as setting 1's.")
-    for name in ("report.html", "report.md"):
-        assert (tmp_path / "out" / name).read_text().count("It is the same as setting 1") == 1
+    assert (tmp_path / "out" / "report.md").read_text().count("It is the same as setting 1") == 1
+    page = (tmp_path / "out" / "settings" / "made-2.html").read_text()
+    assert page.count('It is the same as <a href="made.html">setting 1</a>') == 1
 
 
 def test_a_directory_without_finished_runs_leaves_the_report_that_is_there(tmp_path: Path) -> None:

@@ -91,20 +91,18 @@ def test_without_hyperparameters_there_is_no_table_of_them(tmp_path: Path) -> No
     assert tabulate_hyperparameters(setting) is None
 
 
-def test_the_documents_begin_with_contents_and_say_when_and_what(tmp_path: Path) -> None:
+def test_the_documents_link_their_parts_and_say_when_and_what(tmp_path: Path) -> None:
     for seed, (rate, methods) in enumerate([(0.1, {}), (0.1, {"er": {}}), (0.2, {})]):
         make_run(tmp_path / f"runs/{seed}", {"training.optimizer.lr": rate, "methods": methods})
     report = write_report(tmp_path / "runs", tmp_path / "out")
-    page = (tmp_path / "out/report.html").read_text()
-    contents = page[page.index('<nav aria-label="contents">') : page.index("</nav>")]
-    assert re.findall(r'href="#([^"]*)"', contents) == [
-        *("setting-1", "setting-1-results", "setting-1-plots", "setting-1-commands"),
-        *("setting-2", "setting-2-results", "setting-2-plots", "setting-2-commands"),
-        "left-out",
-    ]
-    assert f"Reported on {report.day.isoformat()} by raysim 0." in page
+    first = (tmp_path / "out/report.html").read_text()
+    assert re.findall(r'<a href="([^"]*)"', first) == ["settings/made.html", "settings/made-2.html"]
+    page = (tmp_path / "out/settings/made.html").read_text()
+    parts = ("results", "plots", "runs", "what", "commands")
+    assert re.findall(r'<details class="part" id="([^"]*)"', page) == [f"setting-1-{part}" for part in parts]
+    day = f"Reported on {report.day.isoformat()} by raysim 0."
     sentence = "ER, compared with FedAvg, does not change the average accuracy (1 seed): not significant."
-    for name in ("report.html", "report.md"):
-        text = (tmp_path / "out" / name).read_text()
+    for text in (page, (tmp_path / "out/report.md").read_text()):
+        assert day in text
         assert text.count("What was run") >= 2
         assert sentence in text.replace("\\", "")

@@ -103,8 +103,7 @@ def test_they_are_inside_the_page_and_beside_the_text(tmp_path: Path, monkeypatc
     page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
     (address,) = re.findall(r'<img src="data:image/png;base64,([^"]*)" alt="EWC, after task 2: noise">', page)
     assert base64.b64decode(address) == b"one round_00006 noise"
-    assert '<a href="#setting-1-drawn">What methods drew</a>' in page
-    assert '<h3 id="setting-1-drawn">What methods drew</h3>' in page
+    assert '<details class="part" id="setting-1-drawn">\n<summary><h2>What methods drew</h2>' in page
     assert "### What methods drew\n\n![EWC, after task 2: noise](plots/1-drawn-1.png)\n" in text
 
 

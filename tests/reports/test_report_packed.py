@@ -69,7 +69,8 @@ def test_a_report_of_packed_runs_has_the_same_figures(sweep: Path, monkeypatch: 
     for name in ("report.csv", "means.csv", "report.tex"):
         assert (after / name).read_text() == (before / name).read_text()
     command = "python tools/pack_results.py --unpack"
-    for name in ("report.md", "report.html"):
+    assert (after / "report.html").read_text() == (before / "report.html").read_text()
+    for name in ("report.md", "settings/made.html"):
         lines, packed = ((out / name).read_text().splitlines() for out in (before, after))
         (added,) = {line for line in packed if line not in lines}
         assert command in added

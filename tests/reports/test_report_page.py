@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from written_report import Written
 
-EMPTY = {"meta", "link", "img", "br", "hr"}
+EMPTY = {"meta", "link", "img", "br", "hr", "wbr"}
 LOADS = {"src", "href", "srcset", "data", "poster", "action", "xlink:href"}
 
 
@@ -33,7 +33,7 @@ class Page(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self._open:
+        if not {"style", "script"} & {*self._open}:
             self.text += data
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
@@ -54,7 +54,8 @@ def test_it_loads_nothing(page: Page, source: str) -> None:
     loaded = [value or "" for _, attributes in page.found for key, value in attributes.items() if key in LOADS]
     assert len(loaded) > 5
     assert all(value.startswith(("data:", "#")) for value in loaded)
-    assert {tag for tag, _ in page.found}.isdisjoint({"script", "iframe", "object", "embed", "base", "video", "audio"})
+    assert {tag for tag, _ in page.found}.isdisjoint({"iframe", "object", "embed", "base", "video", "audio"})
+    assert page.all("script") == [{}]  # written into the page
     style = source[source.index("<style>") : source.index("</style>")]
     assert not re.search(r"url\(|@import|@font-face", style)
     assert not [key for _, attributes in page.found for key in attributes if key.startswith("on")]
@@ -81,7 +82,8 @@ def test_wide_tables_and_figures_scroll_in_their_box(page: Page) -> None:
 def test_plots_are_inside_once_with_words_for_them(page: Page, source: str, written: Written) -> None:
     section = written.report.sections[0]
     assert section.stream is not None
-    images, plots = page.all("svg"), [section.stream, *section.plots]
+    assert section.first_plot is not None
+    images, plots = page.all("svg"), [section.first_plot, *section.other_plots, section.stream]
     assert [(image["role"], image["aria-label"]) for image in images] == [("img", plot.caption) for plot in plots]
     found = re.findall(r"<svg.*?</svg>", source, re.DOTALL)
     for shown, plot in zip(found, plots, strict=True):
@@ -113,9 +115,22 @@ def test_what_was_left_out_commands_and_configs_are_on_it(page: Page, written: W
 
 
 def test_the_best_are_bold_and_the_second_underlined(page: Page, written: Written) -> None:
-    cells = [cell for table in written.report.sections[0].tables for row in table.rows for cell in row]
+    section = written.report.sections[0]
+    assert section.lead is not None
+    cells = [cell for table in (section.lead.table, *section.tables) for row in table.rows for cell in row]
     for tag, marked in (("b", [cell for cell in cells if cell.best]), ("u", [cell for cell in cells if cell.second])):
         assert marked != []
         found = [around for (name, _), around in zip(page.found, page.around, strict=True) if name == tag]
         assert len(found) == len(marked)
         assert all(around[-1] == "td" for around in found)
+
+
+def test_the_result_comes_first_and_the_rest_is_folded(page: Page, source: str) -> None:
+    parts = [attributes["id"] for attributes in page.all("details") if attributes.get("class") == "part"]
+    names = ("results", "plots", "runs", "what", "commands")
+    assert parts == [*(f"setting-1-{name}" for name in names), "left-out"]
+    assert not any("open" in attributes for attributes in page.all("details"))
+    found = [*zip(page.found, page.around, strict=True)]
+    assert ["details" in around for (tag, _), around in found if tag == "table"][:2] == [False, True]
+    assert source.index('class="first"') < source.index("<table") < source.index("<details")
+    assert [around for (tag, _), around in found if tag == "main"] == [("html", "body")]

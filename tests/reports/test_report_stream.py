@@ -1,4 +1,4 @@
-"""A report begins with the picture of its runs' stream, where the data are here and nothing foreign is imported."""
+"""A report has the picture of its runs' stream, where the data are here and nothing foreign is imported."""
 
 from pathlib import Path
 
@@ -28,15 +28,15 @@ def change(run: Path, key: str, value: object) -> None:
     (run / "config.yaml").write_text(to_yaml(values))
 
 
-def test_the_picture_comes_before_the_tables(tmp_path: Path) -> None:
+def test_the_picture_is_next_to_what_was_run(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     report, page = report_on(tmp_path)
     assert streams(report) == ["1-stream"]
-    assert (
-        0 < page.index("The stream of 3 clients over 4 rounds: domain-incremental (permutation)") < page.index("<table")
-    )
+    caption = "The stream of 3 clients over 4 rounds: domain-incremental (permutation)"
+    folded = page[page.index('id="setting-1-what"') : page.index('id="setting-1-commands"')]
+    assert 0 < folded.index(caption) < folded.index("What was run</p>")
     markdown = (tmp_path / "out" / "report.md").read_text()
-    assert 0 < markdown.index("(plots/1-stream.svg)") < markdown.index("| methods |")
+    assert 0 < markdown.index("| methods |") < markdown.index("What was run") < markdown.index("(plots/1-stream.svg)")
 
 
 def test_settings_with_the_same_stream_share_its_picture(tmp_path: Path) -> None:
@@ -44,9 +44,11 @@ def test_settings_with_the_same_stream_share_its_picture(tmp_path: Path) -> None
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", {"training.optimizer.lr": 0.5})
     make_run(tmp_path / "c", {"training.rounds_per_task": 5})
-    report, page = report_on(tmp_path)
+    report, _ = report_on(tmp_path)
     assert sorted(map(str, streams(report))) == ["1-stream", "3-stream", "The stream is that of setting 1."]
-    assert page.count("The stream is that of setting 1.") == 1
+    pages = [(tmp_path / "out" / path).read_text() for _, path in report.pages]
+    line = 'The stream is that of <a href="made.html">setting 1</a>.'
+    assert sorted(page.count(line) for page in pages) == [0, 0, 1]
 
 
 def test_where_the_data_are_gone_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

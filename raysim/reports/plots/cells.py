@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 
 from raysim.reports.plots.style import choose_ticks, put_titles
+from raysim.system.colors import choose_text_on
 
 Counts = npt.NDArray[np.int64]
 
@@ -38,7 +39,7 @@ def draw_cells(
         scale = axes.imshow(found, cmap="Blues", vmin=0, vmax=most, aspect="auto", interpolation="none", extent=edges)
     if max(found.shape) <= NUMBERED:
         for (row, column), number in np.ndenumerate(found):
-            colour = "white" if number > 0.6 * most else "black"
+            colour = choose_text_on([float(part) for part in scale.to_rgba(np.asarray([number]))[0][:3]])
             axes.text(column + 0.5, row + 0.5, str(number or ""), ha="center", va="center", color=colour, fontsize=8)
     axes.grid(False)
     for axis, names in ((axes.xaxis, columns), (axes.yaxis, rows)):
