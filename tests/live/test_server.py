@@ -80,7 +80,7 @@ def test_the_page_is_small_and_loads_nothing(server: LiveServer) -> None:
     with asked(server, "/") as answer:
         page, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert len(page.encode()) <= 60_000
+    assert len(page.encode()) <= 80_000
     assert set(re.findall(r"\w+://[^\s\"'`<)]+", page)) == {"http://www.w3.org/2000/svg"}
     assert not re.findall(r"<(?:link|script|img|iframe)[^>]* (?:src|href)=\"(?!data:,)", page)
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval(", "Function("):

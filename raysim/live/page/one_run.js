@@ -50,7 +50,6 @@ function drawMatrix() {
   const latest = evaluations().at(-1), whole = measured.length === tasks();
   if (!h.rows_known) measured.length = 0;
   if (latest && !whole && (!measured.length || latest[0] > measured.at(-1)[0])) measured.push([latest[0], valuesOf(latest), true]);
-  show("matrix-card", measured.length > 0);
   if (!measured.length) return;
   say("matrix-title", (name[0].toUpperCase() + name.slice(1)) + " matrix" + (percent() ? " (%)" : ""));
   const every = T < tasks() ? ` ${T} of ${count(tasks())} tasks, evenly spaced.` : "";
@@ -107,7 +106,6 @@ function paintMatrix(measured, grade, tip) {
 function drawCurves() {
   const h = head(), some = evaluations(), T = shown().length, name = h.metric.name, W = widthOf("curves"), H = 250;
   const labelled = T <= 12, strip = Math.min(60, 6 * T), left = 34, right = W - (labelled ? 62 : 8), bottom = H - 22 - strip - 4, top = 8;
-  show("curves-card", some.length > 0);
   if (!some.length) return;
   say("curves-title", (name[0].toUpperCase() + name.slice(1)) + " on each task over rounds" + (percent() ? " (%)" : ""));
   say("curves-note", "A mark is an evaluation. " + (h.in_step ? "Shaded: the task in training. " : "") + "Strips below: the tasks that clients train on."

@@ -38,6 +38,7 @@ function draw() {
   if (!rounds.length) return;
   const all = Object.keys((list("evaluations").at(-1) || [0, 0, {}])[2]);
   if (!all.includes(protocol)) protocol = all[0] || null;
+  showCards();
   drawProtocols(all);
   drawNumbers();
   drawMatrix();
@@ -53,6 +54,16 @@ function draw() {
   slider.setAttribute("aria-valuetext", "round " + round());
   say("where", `round ${count(round())}` + (follow ? h.state === "running" ? " · live" : " · end" : ""));
   say("play", playing ? "Pause" : "Replay");
+}
+
+// only what has data has a card; all are shown before any is drawn, since cards in a row share its width
+function showCards() {
+  const some = evaluations(), until = round();
+  show("matrix-card", some.length > 0);
+  show("curves-card", some.length > 0);
+  show("trips-card", !!head().dispatches);
+  show("loss-card", list("rounds").some((p) => p[0] <= until && p[3] !== null));
+  show("memory-card", some.some((e) => e[4] !== null));
 }
 
 $("slider").addEventListener("input", (event) => {

@@ -117,13 +117,13 @@ function drawLegend(lines) {
   }
   lines.forEach((line, i) => {
     const button = box.children[i], [hue, attributes] = looks(line.number), last = line.points.at(-1);
-    const text = line.name + (last ? "  " + inMetric(last[1]) : ""), pressed = String(!HIDDEN.has(line.number));
+    const text = line.name + (last ? inMetric(last[1]) : ""), pressed = String(!HIDDEN.has(line.number));
     if (button.dataset.text === text + hue && button.getAttribute("aria-pressed") === pressed) return;
     button.dataset.text = text + hue;
     button.setAttribute("aria-pressed", pressed);
     const sample = shape("svg", { viewBox: "0 0 22 10", height: 10, "aria-hidden": "true" });
     sample.append(shape("line", { x1: 0, x2: 22, y1: 5, y2: 5, stroke: hue, "stroke-width": 2, ...attributes }), shape("circle", { cx: 11, cy: 5, r: 3.2, fill: hue }));
-    button.replaceChildren(sample, make("span", {}, text));
+    button.replaceChildren(sample, make("span", {}, line.name), " ", make("b", {}, last ? inMetric(last[1]) : ""));
   });
 }
 
@@ -134,10 +134,10 @@ function tableColumns() {
     text: (i) => list("runs")[i].settings[key] ?? "–" });
   return [
     { key: "run", name: "run", text: (i) => list("runs")[i].label },
-    { key: "state", name: "state", text: (i) => stateOf(i)[1] },
-    { key: "round", name: "round", number: true, value: (i) => stateOf(i)[2], text: (i) => count(stateOf(i)[2]) + (list("runs")[i].rounds ? "/" + count(list("runs")[i].rounds) : "") },
     { key: "mean", name: `${name} so far`, number: true, value: (i) => first(i)[0], text: (i) => inMetric(first(i)[0]) },
     { key: "forgetting", name: "forgetting", number: true, value: (i) => first(i)[1], text: (i) => inMetric(first(i)[1]) },
+    { key: "state", name: "state", text: (i) => stateOf(i)[1] },
+    { key: "round", name: "round", number: true, value: (i) => stateOf(i)[2], text: (i) => count(stateOf(i)[2]) + (list("runs")[i].rounds ? "/" + count(list("runs")[i].rounds) : "") },
     { key: "seconds", name: "time", number: true, value: (i) => stateOf(i)[4], text: (i) => seconds(stateOf(i)[4]) },
     ...(methodsDiffer() ? [{ key: "methods", name: "methods", text: (i) => list("runs")[i].methods || "–" }] : []),
     ...columns().map(own),
@@ -219,14 +219,16 @@ function drawDifference(names) {
   const [a, b] = ["left", "right"].map((id) => placeOf(+$(id).value));
   if (a < 0 || b < 0) return;
   const keys = folder().keys.filter((key) => runs[a].settings[key] !== runs[b].settings[key]);
-  say("compare-note", a === b ? "Choose two runs." : keys.length ? "" : "These two configs are equal.");
-  const text = JSON.stringify([keys.map((key) => [key, runs[a].settings[key], runs[b].settings[key]]), names[a], names[b]]);
+  say("compare-note", a === b ? "Choose two runs." : keys.length || runs[a].methods !== runs[b].methods ? "" : "These two configs are equal.");
+  const values = keys.map((key) => [key, ...[a, b].map((i) => runs[i].settings[key] ?? "–")]);
+  if (runs[a].methods !== runs[b].methods) values.unshift(["methods", runs[a].methods, runs[b].methods]);
+  const text = JSON.stringify([values, names[a], names[b]]);
   if ($("difference").dataset.text === text) return;
   $("difference").dataset.text = text;
-  $("difference").replaceChildren(...(keys.length ? [
+  $("difference").replaceChildren(...(values.length ? [
     make("thead", {}, null, [make("tr", {}, null, ["key", names[a], names[b]].map((name) => make("th", { scope: "col" }, name)))]),
-    make("tbody", {}, null, keys.map((key) => make("tr", {}, null, [make("th", { scope: "row" }, key),
-      ...[a, b].map((i) => make("td", {}, runs[i].settings[key] ?? "–"))]))),
+    make("tbody", {}, null, values.map(([key, ...both]) => make("tr", {}, null, [make("th", { scope: "row" }, key),
+      ...both.map((value) => make("td", {}, value))]))),
   ] : []));
 }
 

@@ -3,7 +3,6 @@
 
 function drawTrips() {
   const h = head(), now = (point() || [])[8] || 0, end = (list("rounds").at(-1) || [])[8] || 0;
-  show("trips-card", h.dispatches);
   if (!h.dispatches) return;
   const per = h.clients_per_lane, lanes = h.first_clients.length;
   const some = h.shown_clients < h.clients ? `${count(h.shown_clients)} of ${count(h.clients)} clients, evenly spaced. ` : "";
@@ -56,7 +55,6 @@ function drawTrips() {
 
 function drawMemory() {
   const with_counts = evaluations().filter((e) => e[4] !== null);
-  show("memory-card", with_counts.length > 0);
   if (!with_counts.length) return;
   const every = Math.ceil(with_counts.length / 40), some = with_counts.filter((_, i) => (with_counts.length - 1 - i) % every === 0);
   const total = (e) => e[4].reduce((a, b) => a + b, 0), most = Math.max(1, ...list("evaluations").filter((e) => e[4]).map(total));
@@ -81,9 +79,7 @@ function drawMemory() {
 
 function drawLoss() {
   const points = list("rounds").slice(0, place + 1).map((p) => [p[0], p[3]]), wide = head().width;
-  const some = points.some(([, v]) => v !== null);
-  show("loss-card", some);
-  if (!some) return;
+  if (!points.some(([, v]) => v !== null)) return;
   say("loss-note", wide > 1 ? `A mark is the mean of ${wide} rounds.` : "A mark is a round.");
   drawLines("loss", [["loss", points, "var(--link)"]], short, list("rounds").map((p) => p[3]).filter((v) => v !== null));
 }
