@@ -3,7 +3,7 @@
 
 const KEY = "TOKEN";
 let run = null, source = null, follow = true, place = 0, protocol = null, said = "", lost = "", playing = 0, ended = false;
-let data = {}, drawn = 0, waiting = 0, overlaid = null;
+let data = {}, drawn = 0, waiting = 0;
 
 const list = (name) => data[name] || [];
 const head = () => list("head")[0] || {};
@@ -32,7 +32,7 @@ function connect() {
   if (source) source.close();
   source = null;
   if (ended || document.hidden) return;
-  const asked = [...(run === null ? [] : ["run=" + run]), ...(overlaid && overlaid.size ? ["over=" + [...overlaid.keys()].join()] : [])];
+  const asked = [...(run === null ? [] : ["run=" + run]), ...(overlaid.size ? ["over=" + [...overlaid.keys()].join()] : [])];
   source = new EventSource("/events" + (asked.length ? "?" + asked.join("&") : ""));
   source.onmessage = (event) => {
     lost = "";

@@ -3,7 +3,8 @@
 
 const MOST_OVERLAID = 12, FIRST_OVERLAID = 6, NARROW = 6;  // runs, runs, and columns that a name may have
 const HIDDEN = new Set();  // runs that the legend hides
-let order = { key: "run", falling: false };
+const overlaid = new Map();  // the runs in the chart, each with the number of its color
+let byHand = false, order = { key: null, falling: false };  // at first as the folder has them
 
 const folder = () => list("folder")[0] || {};
 const stateOf = (i) => list("states")[i] || [0, "waiting", 0, {}, 0];
@@ -12,18 +13,21 @@ const metricOf = () => (list("runs").find((one) => one.metric) || {}).metric || 
 const inMetric = (v) => v === null || v === undefined ? "–" : metricOf().unit === "%" ? fixed(100 * v, 1) + "%" : fixed(v, 3);
 const lastPart = (key) => key.split(".").at(-1);
 
-// what overlays first: the runs that began, so that the chart is not empty
+// the first runs that begin are in the chart, until its reader chooses others
 function overlayFirst() {
-  if (overlaid || !list("runs").length) return;
-  const begun = list("runs").filter((_, i) => stateOf(i)[2] > 0).slice(0, FIRST_OVERLAID);
-  if (!begun.length) return;
-  overlaid = new Map(begun.map((one, slot) => [one.run, slot]));
-  connect();
+  if (byHand) return;
+  const begun = list("runs").filter((_, i) => stateOf(i)[2] > 0).map((one) => one.run);
+  const more = begun.filter((number) => !overlaid.has(number)).slice(0, Math.max(0, FIRST_OVERLAID - overlaid.size));
+  more.forEach((number) => overlaid.set(number, freeSlot()));
+  if (more.length) connect();
+}
+function freeSlot() {
+  const taken = new Set(overlaid.values());
+  return Array.from({ length: MOST_OVERLAID }, (_, i) => i).find((i) => !taken.has(i));
 }
 function overlay(number, wanted) {
-  overlaid ||= new Map();
-  const taken = new Set(overlaid.values()), slot = Array.from({ length: MOST_OVERLAID }, (_, i) => i).find((i) => !taken.has(i));
-  if (wanted && slot !== undefined) overlaid.set(number, slot); else if (!wanted) overlaid.delete(number);
+  byHand = true;
+  if (!wanted) overlaid.delete(number); else if (overlaid.size < MOST_OVERLAID) overlaid.set(number, freeSlot());
   HIDDEN.delete(number);
   delete data["over/" + number];
   connect();
@@ -37,8 +41,9 @@ function looks(number) {
 // the settings that have a column: those in which the runs that have them differ
 function columns() {
   const runs = list("runs");
-  return (folder().keys || []).filter((key) => new Set(runs.filter((one) => key in one.settings).map((one) => one.settings[key])).size > 1);
+  return keysThatDiffer().filter((key) => new Set(runs.filter((one) => key in one.settings).map((one) => one.settings[key])).size > 1);
 }
+const keysThatDiffer = () => (folder().keys || []).filter((key) => key !== "methods");  // their names have a column of their own
 const methodsDiffer = () => new Set(list("runs").map((one) => one.methods)).size > 1;
 // names that say how the runs differ, and their folders where that is not short or not enough
 function titles() {
@@ -72,7 +77,7 @@ function options(id, pairs) {
   box.replaceChildren(...pairs.map(([value, name]) => make("option", { value }, name)));
   if (pairs.some(([value]) => String(value) === before)) box.value = before;
 }
-const overlaidRuns = () => overlaid ? [...overlaid.keys()].filter((number) => placeOf(number) >= 0) : [];
+const overlaidRuns = () => [...overlaid.keys()].filter((number) => placeOf(number) >= 0);
 const pairOf = (means) => (means[$("protocol").value] || [null, null])[$("quantity").value === "forgetting" ? 1 : 0];
 
 function drawOverlay(names) {
@@ -144,7 +149,8 @@ function tableColumns() {
   ];
 }
 function sorted(columns) {
-  const by = columns.find((column) => column.key === order.key) || columns[0], sign = order.falling ? -1 : 1;
+  const by = columns.find((column) => column.key === order.key), sign = order.falling ? -1 : 1;
+  if (!by) return list("runs").map((_, i) => i);
   const value = by.value || (by.number ? (i) => by.text(i) === "–" ? null : +by.text(i) : by.text);
   return list("runs").map((_, i) => i).sort((a, b) => {
     const [u, v] = [value(a), value(b)];
@@ -172,7 +178,7 @@ function drawTable() {
     body.replaceChildren(...wanted);
     if (body.contains(focus)) focus.focus({ preventScroll: true });
   }
-  const full = overlaid && overlaid.size >= MOST_OVERLAID ? ` The chart has room for ${MOST_OVERLAID} runs.` : "";
+  const full = overlaid.size >= MOST_OVERLAID ? ` The chart has room for ${MOST_OVERLAID} runs.` : "";
   say("table-note", (words.length ? `${left} of ${wanted.length} runs. ` : "") + "Press a heading to sort, a box to put a run into the chart, a run to see its matrix and curves."
     + " Settings that differ have a column." + full);
 }
@@ -195,8 +201,8 @@ function newRow(number) {
 }
 function fillRow(row, i, all, texts) {
   const one = list("runs")[i], box = row.cells[0].firstChild, button = row.cells[1].firstChild;
-  box.checked = !!overlaid && overlaid.has(one.run);
-  box.disabled = !box.checked && !!overlaid && overlaid.size >= MOST_OVERLAID;
+  box.checked = overlaid.has(one.run);
+  box.disabled = !box.checked && overlaid.size >= MOST_OVERLAID;
   if (box.ariaLabel !== `in the chart: ${one.label}`) box.ariaLabel = `in the chart: ${one.label}`;
   if (one.run === run) row.setAttribute("aria-current", "true"); else row.removeAttribute("aria-current");
   if (button.textContent !== texts[0]) button.textContent = texts[0];
@@ -218,7 +224,7 @@ function drawDifference(names) {
   if (first) $("right").selectedIndex = 1;
   const [a, b] = ["left", "right"].map((id) => placeOf(+$(id).value));
   if (a < 0 || b < 0) return;
-  const keys = folder().keys.filter((key) => runs[a].settings[key] !== runs[b].settings[key]);
+  const keys = keysThatDiffer().filter((key) => runs[a].settings[key] !== runs[b].settings[key]);
   say("compare-note", a === b ? "Choose two runs." : keys.length || runs[a].methods !== runs[b].methods ? "" : "These two configs are equal.");
   const values = keys.map((key) => [key, ...[a, b].map((i) => runs[i].settings[key] ?? "–")]);
   if (runs[a].methods !== runs[b].methods) values.unshift(["methods", runs[a].methods, runs[b].methods]);
