@@ -12,7 +12,8 @@ from raysim.live.growing_file import GrowingFile, describe_files
 from raysim.live.lock_watch import LockWatch
 from raysim.live.round_line import parse_round
 from raysim.live.run_course import Evaluations, Rounds
-from raysim.live.run_files import CLIENTS, ROUNDS, RunFacts, read_facts, read_summary, shorten_summary
+from raysim.live.run_files import CLIENTS, CONFIG, ROUNDS, RunFacts, read_facts, read_summary, shorten_summary
+from raysim.live.settings import Settings
 from raysim.live.trips import Trips
 from raysim.system.errors import ConfigError, single_line
 
@@ -20,9 +21,7 @@ State = Literal["waiting", "running", "done", "interrupted", "failed", "killed",
 
 ENDED = ("done", "interrupted", "failed")
 IN_HEAD = ("name", "seed", "methods", "schedule", "tasks", "clients", "in_step", "metric", "dispatches", "memory")
-ON_CARDS = ("label", "state", "round", "rounds", "tasks", "metric", "stopping")
-ON_A_CARD = 40  # evaluations
-LINES_ON_A_CARD = 12  # tasks
+IN_TABLE = ("label", "name", "seed", "methods", "rounds", "tasks", "metric")
 
 
 class FollowedRun:
@@ -55,7 +54,7 @@ class FollowedRun:
         self._lock = LockWatch(directory)
         self._existed = False
         self._trouble = ""  # what was wrong with the files
-        self._first_files = [directory / "config.yaml", directory / CLIENTS]
+        self._first_files = [directory / CONFIG, directory / CLIENTS]
         self._begun_with = describe_files([])  # how the first files were
         self._read_files = [*self._first_files, directory / ROUNDS]
         self._files = describe_files(self._read_files)
@@ -84,25 +83,26 @@ class FollowedRun:
             self._evaluations.stopped(self._rounds.last)
         self._head.put(0, self._describe())
 
-    def card(self) -> Mapping[str, Any]:
-        """Return the run in short: its state, and some of its evaluations by the first protocol."""
-        points: list[Any] = []
-        if self._evaluations is not None and (items := self._evaluations.feed.items):
-            protocol = next(iter(items[-1][2]), "")
-            every = -(-len(items) // ON_A_CARD)
-            some = items[(len(items) - 1) % every :: every]  # the latest one is among them
-            lines = len(self._evaluations.shown) <= LINES_ON_A_CARD
-            points = [
-                [item[0], item[3].get(protocol, [None])[0], *(item[2].get(protocol, []) if lines else ())]
-                for item in some
-            ]
+    @property
+    def settings(self) -> Settings:
+        """All values of its config by key; none before it began."""
+        return self._facts.settings if self._facts else {}
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what a table of runs says of it and rarely changes."""
         head = self._head.items[0]
-        return {**{key: head.get(key) for key in ON_CARDS}, "points": points}
+        return {key: head.get(key) for key in IN_TABLE}
+
+    def stand(self) -> list[Any]:
+        """Return how it stands: `[state, round, {protocol: [mean so far, forgetting]}, seconds]`."""
+        rounds = self._rounds.feed.items
+        means = self._evaluations.means if self._evaluations else {}
+        return [self.state, self._rounds.last, means, rounds[-1][6] if rounds else 0]
 
     def _read(self) -> None:
         self.more = False
         if not self._rounds.last:  # clients.json is written after config.yaml, and before the first round
-            if not (self.directory / "config.yaml").exists():
+            if not (self.directory / CONFIG).exists():
                 return
             if (described := describe_files(self._first_files)) != self._begun_with:
                 self._begin(read_facts(self.directory, self._root))

@@ -4,7 +4,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from raysim.live.feed import Seen
-from raysim.live.watched import SECONDS, Watched
+from raysim.live.watched import MOST_OVERLAID, SECONDS, Watched
 from raysim.system.colors import COLORS, DARK_TEXT, GREY, SEQUENCE, style_page
 from raysim.system.errors import ConfigError
 
@@ -23,6 +23,18 @@ MOST_STREAMS = 24
 HEARTBEAT = 10.0  # seconds after which a line is sent to a page that has nothing new, to notice that it is gone
 PATIENCE = 10.0  # seconds that a request, or one writing to a page, may take
 END = 3.0  # seconds in which pages receive the last events
+PAGE, STYLE = "page.html", "style.css"
+SCRIPTS = (
+    "elements.js",
+    "figures.js",
+    "received.js",
+    "charts.js",
+    "reading.js",
+    "one_run.js",
+    "tracks.js",
+    "runs.js",
+    "page.js",
+)
 TOKEN = "X-Raysim-Token"  # pages of other sites cannot send a custom header
 
 
@@ -77,8 +89,10 @@ class LiveServer(ThreadingHTTPServer):
 
 
 def read_page() -> str:
-    """Return the page with its colors, without what differs from one answer to the next."""
-    page = resources.files("raysim.live").joinpath("page.html").read_text(encoding="utf-8")
+    """Return the page with its style, script and colors, without what differs from one answer to the next."""
+    folder = resources.files("raysim.live").joinpath("page")
+    page, style, *scripts = (folder.joinpath(name).read_text(encoding="utf-8") for name in (PAGE, STYLE, *SCRIPTS))
+    page = page.replace("STYLE", style).replace("SCRIPT", "".join(scripts))
     palette = {"tasks": COLORS[:-1], "sequence": SEQUENCE, "dark_text": DARK_TEXT, "lost": GREY}
     return page.replace("COLORS", style_page()).replace("PALETTE_JSON", json.dumps(palette))
 
@@ -112,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         if asked.path == "/":
             self._send_page(parse_qs(asked.query).get("token", [""])[0])
         elif asked.path == "/events":
-            self._send_events(self._run(asked.query))
+            self._send_events(self._run(asked.query), self._overlaid(asked.query))
         else:
             self._answer(HTTPStatus.NOT_FOUND, "there is no such page")
 
@@ -146,6 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
         text = parse_qs(query).get("run", [""])[0]
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None
 
+    def _overlaid(self, query: str) -> list[int]:
+        texts = parse_qs(query).get("over", [""])[0].split(",", MOST_OVERLAID)[:MOST_OVERLAID]
+        return [int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 8]
+
     def _send_page(self, token: str) -> None:
         """Send the page, for readers with the token with the button that ends a run."""
         key = token if self.server.accepts(token) else ""
@@ -156,24 +174,24 @@ class _Handler(BaseHTTPRequestHandler):
         self._begin(HTTPStatus.OK, "text/html; charset=utf-8", {"Content-Security-Policy": policy})
         self.wfile.write(page.encode())
 
-    def _send_events(self, run: int | None) -> None:
+    def _send_events(self, run: int | None, overlaid: Sequence[int]) -> None:
         if not self.server.streams.acquire(blocking=False):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"the page is open {MOST_STREAMS} times: close others first")
             return
         try:
             self._begin(HTTPStatus.OK, "text/event-stream", {})
             with suppress(OSError):  # the page was closed
-                self._follow(0 if run is None and not self.server.watched.sweep else run)
+                self._follow(0 if run is None and not self.server.watched.folder else run, overlaid)
         finally:
             self.server.streams.release()
 
-    def _follow(self, run: int | None) -> None:
+    def _follow(self, run: int | None, overlaid: Sequence[int]) -> None:
         """Send what is new, until the page is closed or the server ends."""
         seen: dict[str, Seen] = {}
         written = time.monotonic()
         while True:
             ending = self.server.ending.is_set()
-            message, more = self.server.watched.message(run, seen, at_once=ending)
+            message, more = self.server.watched.message(run, seen, ending, overlaid)
             if message or ending:
                 text = json.dumps(message | {"end": ending}, allow_nan=False, separators=(",", ":"))
                 self.wfile.write(f"data: {text}\n\n".encode())

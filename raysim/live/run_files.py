@@ -16,10 +16,11 @@ from raysim.config.timing import MOST_CLIENTS
 from raysim.config.yaml_text import read_yaml
 from raysim.live.contained import read_below
 from raysim.live.round_line import as_number
+from raysim.live.settings import Settings, flatten
 from raysim.system.errors import ConfigError
 
 # as raysim.records and raysim.sweeps call them, which import PyTorch
-ROUNDS, CLIENTS, SWEEP_FILE = "rounds.jsonl", "clients.json", "sweep.yaml"
+CONFIG, ROUNDS, CLIENTS, SWEEP_FILE = "config.yaml", "rounds.jsonl", "clients.json", "sweep.yaml"
 LONGEST = 200  # characters of a name that are shown
 LONGEST_PROBLEM = 1000  # characters of the line that says why a run failed
 JUNK = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
@@ -35,6 +36,7 @@ class RunFacts:
         ends: the rounds after which a row of the accuracy matrix is measured; None if that is unknown.
         shown_clients: those that the page shows the trips of.
         at_tasks: by client: pairs of a round and the client's task from then on; empty if all are at the run's task.
+        settings: all values of its config, by key.
     """
 
     name: str
@@ -50,6 +52,7 @@ class RunFacts:
     ends: Sequence[int] | None
     shown_clients: Sequence[int]
     at_tasks: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
 
 
 def read_facts(directory: Path, root: Path) -> RunFacts:
@@ -58,7 +61,7 @@ def read_facts(directory: Path, root: Path) -> RunFacts:
     Raises:
         ConfigError: config.yaml is missing or not raysim's.
     """
-    path = directory / "config.yaml"
+    path = directory / CONFIG
     values = _read_yaml(path, root)
     try:
         return _find_facts(values, _read_clients(directory, root))
@@ -136,6 +139,7 @@ def _find_facts(values: Mapping[str, Any], held: Mapping[str, Any]) -> RunFacts:
         ends=ends,
         shown_clients=[*at_tasks] or range(clients),
         at_tasks=at_tasks,
+        settings=flatten(values),
     )
 
 

@@ -1,73 +1,93 @@
-"""What a page shows: one run, or the runs of a sweep."""
+"""What a page shows: one run, or the runs of a folder."""
 
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from raysim.launch.stop_file import request_stop
 from raysim.live.feed import Feed, Seen
 from raysim.live.following import FollowedRun
-from raysim.live.growing_file import describe_files
-from raysim.live.run_files import SWEEP_FILE, read_sweep
-from raysim.system.errors import ConfigError
+from raysim.live.run_files import CONFIG, SWEEP_FILE
+from raysim.live.run_folder import RunFolder, check_run
+from raysim.live.settings import MOST_KEYS, Settings, find_differing
 
 SECONDS = 0.5  # between two readings
 SHARE = 10  # a reading that takes long is followed by a pause of this many times its duration
-MOST_CARDS = 100
-ALLOWED = "allowed: the directory of a run or of a sweep"
+SEARCHED_EVERY = 10  # readings, at least, between two searches for new runs
+MOST_RUNS = 500
+MOST_OVERLAID = 12  # runs in one chart
 ORDER = ("running", "unreadable", "failed", "interrupted", "killed", "done", "deleted", "waiting")
 
 
 class Watched:
-    """A run, or a sweep's runs, read for any number of pages. Its methods may be called from any thread.
+    """A run, or the runs of a folder, read for any number of pages. Its methods may be called from any thread.
 
     Args:
-        path: the directory of a run or of a sweep.
+        path: the directory of a run or of a sweep, or a folder with runs below it.
         expected: whether a run is about to begin there.
 
+    Attributes:
+        folder: what has the runs; None if it is one run.
+
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is none of them.
     """
 
     def __init__(self, path: Path, expected: bool = False) -> None:
         self.path = path
-        self.sweep = (path / SWEEP_FILE).is_file()
+        self.folder: RunFolder | None = None
         self.runs: list[FollowedRun] = []
-        self._cards = Feed()
+        self._folder, self._runs, self._states = Feed(), Feed(), Feed()
         self._lock = threading.Lock()
         self._read: dict[int, float] = {}  # when each run was read
         self._took = 0.0  # seconds of the longest of the last readings
-        self._sweep_file: list[Any] = []
-        if self.sweep:
-            read_sweep(path)
-        elif not expected:
-            _check_run(path)
-        if not self.sweep:
+        self._compared: list[int] = []
+        self._kept: Sequence[Settings] = ()  # so that no other settings get their ids
+        self._differing: list[str] = []
+        if not expected:
+            check_run(path)
+        if (path / SWEEP_FILE).is_file() or not (expected or (path / CONFIG).is_file()):
+            self.folder = RunFolder(path)
+        else:
             self.runs.append(FollowedRun(path, path.name))
 
-    def message(self, run: int | None, seen: dict[str, Seen], at_once: bool = False) -> tuple[dict[str, Any], bool]:
-        """Return what a page lacks of the cards and of a run, and whether there is more to read.
+    def message(
+        self, run: int | None, seen: dict[str, Seen], at_once: bool = False, overlaid: Sequence[int] = ()
+    ) -> tuple[dict[str, Any], bool]:
+        """Return what a page lacks of the runs, and whether there is more to read.
 
         Args:
-            run: the number of the run.
+            run: the number of the run that is shown in full.
             seen: what the page has, which is updated.
             at_once: whether everything is read again, however short ago it was read.
+            overlaid: the numbers of the runs that are laid over each other in one chart.
         """
         with self._lock:
             if at_once:
                 self._read.clear()
             more = self._refresh(run)
             chosen = self.runs[run] if run is not None and run < len(self.runs) else None
-            feeds: Mapping[str, Feed] = {"cards": self._cards, **(chosen.feeds if chosen else {})}
-            found = {}
-            for name, feed in feeds.items():
-                lacking, seen[name] = feed.since(seen.get(name, Seen()))
-                if lacking is not None:
-                    found[name] = lacking
-            return found, more
+            found = self._lacking({**self._of_folder(), **(chosen.feeds if chosen else {})}, seen)
+            lines = {
+                f"over/{number}": feed
+                for number in overlaid[:MOST_OVERLAID]
+                if number < len(self.runs) and (feed := self.runs[number].feeds.get("evaluations"))
+            }
+            return found | {name: _thin(lacking) for name, lacking in self._lacking(lines, seen).items()}, more
+
+    def _of_folder(self) -> Mapping[str, Feed]:
+        return {"folder": self._folder, "runs": self._runs, "states": self._states} if self.folder else {}
+
+    def _lacking(self, feeds: Mapping[str, Feed], seen: dict[str, Seen]) -> dict[str, Any]:
+        found = {}
+        for name, feed in feeds.items():
+            lacking, seen[name] = feed.since(seen.get(name, Seen()))
+            if lacking is not None:
+                found[name] = lacking
+        return found
 
     def request_stop(self, run: int) -> str | None:
         """Ask a run to end after its round; return why that is not possible, or None."""
@@ -86,8 +106,8 @@ class Watched:
 
     def _refresh(self, run: int | None) -> bool:
         """Read what is due, the chosen run first, and return whether there is more."""
-        if self.sweep:
-            self._find_runs()
+        if self.folder:
+            self._find_runs(self.folder)
         began = time.monotonic()
         pause = max(SECONDS, SHARE * self._took)
         due = [
@@ -101,40 +121,51 @@ class Watched:
             if now - began > SECONDS:
                 break
         self._took = max(time.monotonic() - began, 0.5 * self._took) if due else self._took
-        if self.sweep:
-            self._show_cards()
+        if self.folder:
+            self._show_runs()
         return len(self._read) < len(self.runs) or any(one.more for one in self.runs)
 
-    def _find_runs(self) -> None:
-        """Add the runs that the sweep has listed since the last reading."""
-        if (described := describe_files([self.path / SWEEP_FILE])) == self._sweep_file:
-            return
-        try:
-            folders = read_sweep(self.path)
-        except ConfigError:
-            return  # it was deleted; its runs say so
-        self._sweep_file = described
+    def _find_runs(self, folder: RunFolder) -> None:
+        """Add the runs that came since the last search."""
         known = {run.label for run in self.runs}
-        for folder in folders:
-            below = self.path / folder
-            if folder not in known and below.resolve().is_relative_to(self.path.resolve()):
-                self.runs.append(FollowedRun(below, folder, self.path))
+        for label in folder.list_runs(SEARCHED_EVERY * SECONDS):
+            if label not in known:
+                self.runs.append(FollowedRun(self.path / label, label, self.path))
 
-    def _show_cards(self) -> None:
-        """Show the runs in short, of very many those that run first."""
+    def _show_runs(self) -> None:
+        """Show the runs in a table, of very many those that run first."""
         chosen = [*range(len(self.runs))]
-        if len(self.runs) > MOST_CARDS:
-            chosen = sorted(sorted(chosen, key=lambda number: ORDER.index(self.runs[number].state))[:MOST_CARDS])
-        cards = [{"run": number, "of": len(self.runs), **self.runs[number].card()} for number in chosen]
-        if len(cards) < len(self._cards.items):
-            self._cards.replace([])
-        for place, card in enumerate(cards):
-            self._cards.put(place, card)
+        if len(self.runs) > MOST_RUNS:
+            chosen = sorted(sorted(chosen, key=lambda number: ORDER.index(self.runs[number].state))[:MOST_RUNS])
+        shown = [self.runs[number] for number in chosen]
+        differing = self._compare([run.settings for run in shown if run.settings])
+        for feed in (self._runs, self._states):
+            if len(chosen) < len(feed.items):
+                feed.replace([])
+        for place, (number, run) in enumerate(zip(chosen, shown, strict=True)):
+            settings = {key: run.settings[key] for key in differing[:MOST_KEYS] if key in run.settings}
+            self._runs.put(place, {"run": number, **run.describe(), "settings": settings})
+            self._states.put(place, [number, *run.stand()])
+        sweep = bool(self.folder and self.folder.sweep)
+        self._folder.put(
+            0, {"name": self.path.name, "sweep": sweep, "of": len(self.runs), "keys": differing[:MOST_KEYS]}
+        )
+
+    def _compare(self, settings: Sequence[Settings]) -> list[str]:
+        """Return the keys in which runs differ, compared anew only if a run began."""
+        which = [id(one) for one in settings]
+        if which != self._compared:
+            self._compared, self._kept, self._differing = which, settings, find_differing(settings)
+        return self._differing
 
 
-def _check_run(path: Path) -> None:
-    if not path.is_dir():
-        found = "this is a file" if path.exists() else "there is no such directory"
-        raise ConfigError(f"{path}: {found}, {ALLOWED}")
-    if not (path / "config.yaml").is_file():
-        raise ConfigError(f"{path}: found no config.yaml and no {SWEEP_FILE}, {ALLOWED}")
+def _thin(lacking: dict[str, Any]) -> dict[str, Any]:
+    """Return evaluations as one line of a chart with several runs: `[round, {protocol: [mean, forgetting]}]`."""
+    items = [
+        [place, [item[0], {name: _short(pair) for name, pair in item[3].items()}]] for place, item in lacking["items"]
+    ]
+    return {**lacking, "items": items}
+
+
+def _short(pair: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 4) for value in pair]

@@ -1,0 +1,235 @@
+"""The live page's charts and runs in Chromium: marks, runs laid over each other, the table, and values by keyboard."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import site_check
+from browser import Browser
+
+from raysim.live import http_server as serving
+from raysim.live import watched as watching
+from raysim.live.http_server import serve
+from raysim.live.watched import Watched
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(site_check.BROWSER is None, reason="there is no Chromium to open the page in"),
+]
+MARKS = """[...document.querySelectorAll('#{} .marks')].map((path) =>
+  [...path.getAttribute('d').matchAll(/M([\\d.]+)/g)].map((found) => +found[1]))"""
+CORNERS = """[...document.querySelectorAll('#{} .curve')].map((path) =>
+  [...path.getAttribute('d').matchAll(/[ML]([\\d.]+)/g)].map((found) => +found[1]))"""
+CARDS = "[...document.querySelectorAll('#one .card')].filter((c) => c.checkVisibility()).map((c) => c.id)"
+COLUMN = "[...document.querySelectorAll('#table tbody tr:not([hidden])')].map((row) => row.cells[{}].textContent)"
+HEADS = "[...document.querySelectorAll('#table thead button')].map((button) => button.textContent)"
+PRESSED = "[...document.querySelectorAll('#legend button')].map((button) => button.ariaPressed)"
+SPOKEN = "document.getElementById('spoken').textContent"
+DIFFERENCE = """[...document.querySelectorAll('#difference tbody tr')].map((row) =>
+  [...row.cells].map((cell) => cell.textContent))"""
+# what is over the middle of each text that is in the window: the text's own element, or something inside it
+COVERED = """(() => {
+  const covered = [];
+  for (const element of document.querySelectorAll("h1, h2, dt, dd, .note, .matrix td, #bar button, label")) {
+    const box = element.getBoundingClientRect();
+    if (!element.checkVisibility() || !box.height || box.top < 0 || box.bottom > innerHeight) continue;
+    const over = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+    if (!element.contains(over) && !over.contains(element)) covered.push(element.textContent);
+  }
+  return covered;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    opened = Browser()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (serving, watching):
+        monkeypatch.setattr(module, "SECONDS", 0.05)
+
+
+@pytest.fixture
+def three(tmp_path: Path, two_tasks: Path) -> Path:
+    """A folder with three runs, two levels down, which differ in learning rate, methods and accuracies."""
+    for name, lr, accuracy in (("b", 0.1, 0.5), ("a", 0.02, 0.9), ("c", 0.003, 0.7)):
+        run = tmp_path / "runs" / "seed-0" / name
+        shutil.copytree(two_tasks, run)
+        config = (run / "config.yaml").read_text().replace("lr: 0.1\n", f"lr: {lr}\n")
+        if name == "c":
+            config = config.replace("methods:\n  er:\n    sample_size: null\n", "methods: {}\n")
+        (run / "config.yaml").write_text(config)
+        lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+        for line in lines:
+            if "evaluation" in line:
+                line["evaluation"] = {"class_il": [accuracy] * 2}
+        (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path / "runs"
+
+
+def press(browser: Browser, key: str) -> None:
+    browser.call(
+        "Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **({"text": "\r"} if key == "Enter" else {})
+    )
+    browser.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+
+
+def click(browser: Browser, selector: str) -> None:
+    browser.find(f"document.querySelector({selector!r}).click()")
+
+
+def test_marks_are_at_measured_points_and_lines_between_them(browser: Browser, two_tasks: Path) -> None:
+    """Evaluated after rounds 3, 4, 6 and 8 of 8: with round r at x0 + r * step, the marks are at these four."""
+    with serve(Watched(two_tasks), 0) as server:
+        browser.open(server.address)
+        curves = browser.wait(MARKS.format("curves"), lambda found: len(found) == 2)
+        for line in curves:
+            step = (line[3] - line[0]) / 5
+            assert line == pytest.approx([line[0] + step * since for since in (0, 1, 3, 5)], abs=0.2)
+        assert browser.find(CORNERS.format("curves")) == curves
+        assert [len(line) for line in browser.find(MARKS.format("loss"))] == [8]
+
+
+def test_what_has_no_data_has_no_card(browser: Browser, two_tasks: Path, tmp_path: Path) -> None:
+    """Before the first evaluation, in round 3, there are losses and bytes; then the rest, of what the run records."""
+    run = tmp_path / "run"
+    shutil.copytree(two_tasks, run)
+    config = (run / "config.yaml").read_text().replace("dispatches: true", "dispatches: false")
+    (run / "config.yaml").write_text(config.replace("memory: true", "memory: false"))
+    lines = (run / "rounds.jsonl").read_text().splitlines()
+    (run / "summary.json").unlink()
+    (run / "rounds.jsonl").write_text("\n".join(lines[:2]) + "\n")
+    with serve(Watched(run), 0) as server:
+        browser.open(server.address)
+        browser.wait(CARDS, lambda cards: cards == ["loss-card", "bytes-card"])
+        without = [{key: value for key, value in json.loads(line).items() if key != "memory"} for line in lines]
+        (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in without))
+        browser.wait(CARDS, lambda cards: cards == ["matrix-card", "curves-card", "loss-card", "bytes-card"])
+        assert "logging.dispatches=true" in browser.find("document.getElementById('absent').textContent")
+    with serve(Watched(two_tasks), 0) as server:
+        browser.open(server.address)
+        browser.wait(CARDS, lambda cards: {"trips-card", "memory-card"} <= {*cards})
+
+
+def test_equal_bytes_are_one_line_and_others_are_two(browser: Browser, two_tasks: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(two_tasks, run)
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    names = "[...document.querySelectorAll('#bytes .key')].map((text) => text.textContent)"
+    for down, expected in ((100, ["up and down"]), (101, ["up", "down"])):
+        changed = [{**line, "bytes_up": 100, "bytes_down": down} for line in lines]
+        (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
+        with serve(Watched(run), 0) as server:
+            browser.open(server.address)
+            browser.wait(names, lambda found, expected=expected: found == expected)
+
+
+def test_runs_are_laid_over_each_other_and_the_legend_filters(browser: Browser, three: Path) -> None:
+    browser.errors.clear()
+    with serve(Watched(three), 0) as server:
+        browser.open(server.address)
+        browser.wait(MARKS.format("overlay"), lambda lines: [len(line) for line in lines] == [4, 4, 4])
+        names = browser.find("[...document.querySelectorAll('#legend span')].map((name) => name.textContent)")
+        assert names == ["er, lr 0.02", "er, lr 0.1", "FedAvg, lr 0.003"]
+        click(browser, "#legend button:nth-child(2)")
+        browser.wait(PRESSED, lambda pressed: pressed == ["true", "false", "true"])
+        browser.wait(MARKS.format("overlay"), lambda lines: len(lines) == 2)
+        browser.find("document.querySelector('#legend button:nth-child(3)').focus()")
+        press(browser, "Enter")
+        browser.wait(PRESSED, lambda pressed: pressed == ["true", "false", "false"])
+        press(browser, "Enter")
+        browser.wait(PRESSED, lambda pressed: pressed == ["true", "false", "true"])
+        click(browser, "#table tbody tr:nth-child(1) input")  # out of the chart
+        browser.wait(PRESSED, lambda pressed: pressed == ["false", "true"])
+        click(browser, "#table tbody tr:nth-child(1) input")
+        browser.wait(MARKS.format("overlay"), lambda lines: len(lines) == 2)
+    assert browser.errors == []
+
+
+def test_the_table_is_sorted_by_its_headings_and_filtered(browser: Browser, three: Path) -> None:
+    with serve(Watched(three), 0) as server:
+        browser.open(server.address)
+        browser.wait(COLUMN.format(1), lambda runs: runs == ["seed-0/a", "seed-0/b", "seed-0/c"])
+        heads = browser.find(HEADS)
+        assert heads == ["run", "accuracy so far", "forgetting", "state", "round", "time", "methods", "lr"]
+        rate = heads.index("lr") + 2
+        sort = f"document.querySelector('#table thead th:nth-child({rate})').ariaSort"
+        button = f"#table thead th:nth-child({rate}) button"
+        for order, rates in (("ascending", ["0.003", "0.02", "0.1"]), ("descending", ["0.1", "0.02", "0.003"])):
+            browser.find(f"document.querySelector({button!r}).focus()")
+            press(browser, "Enter")
+            browser.wait(sort, lambda found, order=order: found == order)
+            browser.wait(COLUMN.format(rate - 1), lambda found, rates=rates: found == rates)
+        assert browser.find("document.querySelectorAll('#table [aria-sort]').length") == 1
+        click(browser, "#table thead th:nth-child(3) button")  # the best first
+        browser.wait(COLUMN.format(2), lambda found: found == ["90.0%", "70.0%", "50.0%"])
+        browser.find("document.getElementById('filter').value = 'er done'")
+        browser.find("document.getElementById('filter').dispatchEvent(new Event('input'))")
+        browser.wait(COLUMN.format(1), lambda runs: runs == ["seed-0/a", "seed-0/b"])
+
+
+def test_the_difference_of_two_configs(browser: Browser, three: Path) -> None:
+    with serve(Watched(three), 0) as server:
+        browser.open(server.address)
+        browser.wait(DIFFERENCE, lambda rows: rows == [["training.optimizer.lr", "0.02", "0.1"]])
+        browser.find(
+            "{const r = document.getElementById('right'); r.selectedIndex = 2; r.dispatchEvent(new Event('change'))}"
+        )
+        browser.wait(
+            DIFFERENCE,
+            lambda rows: (
+                rows
+                == [
+                    ["methods", "er", "FedAvg"],
+                    ["training.optimizer.lr", "0.02", "0.003"],
+                    ["methods.er.sample_size", "null", "–"],
+                ]
+            ),
+        )
+
+
+def test_values_are_read_by_keyboard_and_pointer(browser: Browser, three: Path, two_tasks: Path) -> None:
+    with serve(Watched(three), 0) as server:
+        browser.open(server.address)
+        browser.wait(MARKS.format("overlay"), lambda lines: len(lines) == 3)
+        browser.find("document.getElementById('overlay').focus()")
+        press(browser, "ArrowRight")
+        press(browser, "ArrowRight")
+        said = "round 4, 90.0%  er, lr 0.02, 70.0%  FedAvg, lr 0.003, 50.0%  er, lr 0.1"
+        browser.wait(SPOKEN, lambda text: text == said)
+        press(browser, "Escape")
+        browser.wait("document.getElementById('tip').hidden")
+        x, y = browser.find(
+            "(({x, y, width}) => [x + width - 20, y + 50])(document.getElementById('overlay').getBoundingClientRect())"
+        )
+        for kind in ("touchStart", "touchEnd"):
+            points = [{"x": x, "y": y}] if kind == "touchStart" else []
+            browser.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+        browser.wait("document.getElementById('tip').textContent", lambda text: text.startswith("round 8\n90.0%"))
+    with serve(Watched(two_tasks), 0) as server:
+        browser.open(server.address)
+        browser.wait("!!document.querySelector('.matrix [data-row]')")
+        browser.find("document.getElementById('matrix').focus()")
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+            press(browser, key)
+        last = browser.find('document.querySelector(\'[data-row="1"][data-task="1"]\').dataset.tip')
+        assert browser.find(SPOKEN) == last.replace("\n", ", ")
+
+
+@pytest.mark.parametrize("which", ["one", "several"])
+def test_nothing_is_covered_on_a_phone(which: str, browser: Browser, three: Path, two_tasks: Path) -> None:
+    with serve(Watched(two_tasks if which == "one" else three), 0) as server:
+        browser.open(server.address, 400, 800)
+        browser.wait("!!document.querySelector('.draw svg')")
+        high = browser.find("document.documentElement.scrollHeight")
+        assert high > 800
+        for top in range(0, high, 400):
+            browser.find(f"scrollTo(0, {top})")
+            assert browser.find(COVERED) == []
+        assert browser.find("document.documentElement.scrollWidth") == 400
