@@ -21,7 +21,6 @@ from torch import nn
 from raysim.config import Config
 from raysim.config.document import to_plain
 from raysim.data.dataset import Array, Split, blank
-from raysim.system.progress import tell_progress
 from raysim.data.loading import resolve_root
 from raysim.data.mapped import fits, open_split, write_rows
 from raysim.data.pixels import Source
@@ -36,6 +35,7 @@ from raysim.system.custom_code import digest_custom_code
 from raysim.system.device import choose_device, describe_machine
 from raysim.system.errors import ConfigError
 from raysim.system.pinned import PinnedFile, pin_file
+from raysim.system.progress import tell_progress
 from raysim.system.seeding import torch_untouched
 from raysim.system.switches import set_torch
 from raysim.system.version import VERSION

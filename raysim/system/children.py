@@ -48,7 +48,7 @@ def at_once(functions: Sequence[Callable[[], Value]], doing: str = "working") ->
             children = [_start(function) for function in functions]
     if not forks:
         return in_turn(functions, doing)
-    outcomes = []
+    outcomes: list[Any] = []
     for child in children:
         _tell_of(doing, len(outcomes), len(children))
         outcomes.append(_receive(*child))

@@ -60,9 +60,9 @@ def paint(text: str, style: str, stream: TextIO | None) -> str:
 def wrap_words(line: str, width: int, indent: int = 0) -> list[str]:
     """Return a line as lines of at most this width, indented after the first. A longer word, as a path, stays whole."""
     deeper = " " * min(indent, width // 2)
-    return textwrap.wrap(
-        line, width, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
-    ) or [line]
+    return textwrap.wrap(line, width, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False) or [
+        line
+    ]
 
 
 def unfailing_stream(stream: TextIO | None) -> TextIO | None:

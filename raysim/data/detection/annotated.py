@@ -13,11 +13,11 @@ from raysim.data.dataset import Dataset
 from raysim.data.decoding import Color, decode_dataset
 from raysim.data.detection.box_rows import BoxRows, Row
 from raysim.data.detection.proportions import is_stored_size
-from raysim.system.progress import tell_progress
 from raysim.data.pictures import read_sizes
 from raysim.objectives.boxes import ROW, pad_boxes
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
+from raysim.system.progress import tell_progress
 
 MOST_COMPARED = 10_000  # names that a wrong one is compared with, for the advice
 LISTED = 36  # names in a message

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 from raysim.config.error_text import show
 from raysim.data.detection.annotated import list_some
 from raysim.data.detection.proportions import is_number, is_side
-from raysim.system.progress import tell_progress
 from raysim.data.paths import require_file
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
+from raysim.system.progress import tell_progress
 
 OFTEN = 2**18  # entries between two reports of progress
 LONG = 2**24  # bytes of a file whose reading is reported
