@@ -225,9 +225,8 @@ def _check(parser: ArgumentParser, asked: Namespace) -> int:
         parser.error("the following arguments are required: CONFIG")
     from raysim.system.progress import show_progress
 
-    with show_progress("reading the config", sys.stderr if asked.json else None) as progress:
+    with show_progress(LOADING, sys.stderr if asked.json else None):
         config = load(asked.config, asked.overrides)
-        progress.tell(LOADING)
         with uncollected():
             from raysim.launch.check import estimate_run
 
@@ -314,11 +313,10 @@ def _report(parser: ArgumentParser, asked: Namespace) -> int:
 def _show(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.system.progress import show_progress
 
-    with show_progress("reading the config") as progress:
+    with show_progress(LOADING) as progress:
         from raysim.config import load
 
         config = load(asked.config, asked.overrides)
-        progress.tell(LOADING)
         with uncollected():
             from raysim.reports.stream.picture import check_file, draw_stream
 

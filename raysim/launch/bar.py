@@ -94,7 +94,7 @@ class RunLines(LiveRun):
 
     def __init__(self, console: Console, config: Config) -> None:
         super().__init__(console, config)
-        self.silence = Silence()
+        self.silence = Silence(time.monotonic)
 
     def say(self, text: str) -> None:
         """Write a line."""
@@ -153,7 +153,7 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
         shown.draw()
     elif console.is_terminal:
         bar = LiveRun(console, config)
-        with keep_showing(console, bar.render, bar.describe, Silence(), True):
+        with keep_showing(console, bar.render, bar.describe, Silence(time.monotonic), True):
             yield bar
     else:
         lines = RunLines(console, config)

@@ -22,6 +22,7 @@ from raysim.evaluation.accuracy_matrix import (
     protocol_label,
 )
 from raysim.evaluation.scoring import describe_clients
+from raysim.launch.amounts import in_number
 from raysim.launch.announcing import describe_next, tell_unfinished
 from raysim.objectives import Metric
 from raysim.records.result import Result
@@ -131,7 +132,7 @@ def show_result(result: Result, console: Console, config: Config, local: bool) -
     stopped = f", stopped by {result.stopped_by}" if result.stopped_by else ""
     print_line(
         console,
-        f"{result.status}{stopped}: {result.rounds} rounds in {result.seconds:.0f} s, "
+        f"{result.status}{stopped}: {in_number(result.rounds, 'round')} in {result.seconds:.0f} s, "
         f"{result.bytes_up / MIB:.1f} MiB up, {result.bytes_down / MIB:.1f} MiB down",
     )
     print_line(console, f"run directory: {result.directory}")

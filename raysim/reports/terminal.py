@@ -72,8 +72,8 @@ def _best_first(ranking: Ranking) -> list[MethodGroup]:
 def _show_setting(section: Section, console: Console) -> None:
     print_line(console, section.heading)
     _show_table(section.tables[0], console)
-    compared = [*(table for one in section.comparisons for table in one.tables), *section.tables]
-    said = [line for table in compared for line in (table.sentences or [table.verdict]) if line]
+    said = [table.verdict for one in section.comparisons for table in one.tables if table.verdict]
+    said += [line for table in section.tables for line in table.sentences]
     departures = [f"departure: {line}" for one in section.comparisons for line in one.departures]
     _show_lines(said, "sentences", console)
     _show_lines(departures, "departures", console)

@@ -148,7 +148,7 @@ class SweepLines(SweepTable):
 
     def __init__(self, console: Console, plan: SweepPlan) -> None:
         super().__init__(console, plan)
-        self.silence = Silence()
+        self.silence = Silence(time.monotonic)
 
     def say(self, text: str) -> None:
         """Write a line."""
@@ -170,7 +170,7 @@ def open_sweep_display(plan: SweepPlan, quiet: bool) -> Iterator[SweepDisplay]:
         yield SweepDisplay()
         return
     if console.is_terminal:
-        shown, silence = SweepTable(console, plan), Silence()
+        shown, silence = SweepTable(console, plan), Silence(time.monotonic)
     else:
         shown = SweepLines(console, plan)
         silence = shown.silence

@@ -91,7 +91,7 @@ class Silence:
         clock: tells the time in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last = clock()
 
@@ -120,7 +120,7 @@ def show_progress(text: str, stream: TextIO | None = None, quiet: bool = False) 
         stream = sys.stdout if has_terminal(sys.stdout) else sys.stderr
     console = make_console(stream)
     progress = Progress(console, text)
-    showing = nullcontext() if quiet else keep_showing(console, progress.render, progress.describe, Silence(), False)
+    showing = nullcontext() if quiet else keep_showing(console, progress.render, progress.describe, Silence(time.monotonic), False)
     with showing, progress_told(progress.tell):
         yield progress
 
