@@ -112,11 +112,11 @@ class Execution:
                     self._end(recorder, audience, *_describe_end(error))
                 except RunError as also:  # for example, the disk is still full
                     error.add_note(str(also))
-                if self.result is not None and (unfinished := tell_unfinished(self.result)):
-                    error.add_note(unfinished)
                 if recorder.checkpoints.newest is not None:
                     where = f"resume from round {recorder.checkpoints.newest}"
                     error.add_note(f"{where}: {resume_command(self._config, self._directory, self._local)}")
+                if self.result is not None and (unfinished := tell_unfinished(self.result)):
+                    error.add_note(unfinished)
                 raise
             self._end(recorder, audience, recorder.status)
 

@@ -59,7 +59,7 @@ def tell_progress(text: str, share: float | None = None) -> None:
     _tell.get()(text, share)
 
 
-class Progress:
+class ProgressLine:
     """A line of progress: what a command does now, how far it is, and the time since its start."""
 
     def __init__(self, console: Console, text: str) -> None:
@@ -108,7 +108,7 @@ class Silence:
 
 
 @contextmanager
-def show_progress(text: str, stream: TextIO | None = None, quiet: bool = False) -> Iterator[Progress]:
+def show_progress(text: str, stream: TextIO | None = None, quiet: bool = False) -> Iterator[ProgressLine]:
     """Show a line of progress in this context, which `tell_progress` changes. It leaves no trace on a terminal.
 
     Args:
@@ -119,8 +119,12 @@ def show_progress(text: str, stream: TextIO | None = None, quiet: bool = False) 
     if stream is None:
         stream = sys.stdout if has_terminal(sys.stdout) else sys.stderr
     console = make_console(stream)
-    progress = Progress(console, text)
-    showing = nullcontext() if quiet else keep_showing(console, progress.render, progress.describe, Silence(time.monotonic), False)
+    progress = ProgressLine(console, text)
+    showing = (
+        nullcontext()
+        if quiet
+        else keep_showing(console, progress.render, progress.describe, Silence(time.monotonic), False)
+    )
     with showing, progress_told(progress.tell):
         yield progress
 

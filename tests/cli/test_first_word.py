@@ -18,7 +18,7 @@ COMMANDS = {
     "help": ["--help"],
 }
 SCRIPT = """
-import json, os, select, sys
+import json, os, sys
 
 class Wall:
     "Interrupts the import of what takes long."
@@ -35,9 +35,15 @@ for name, argv in json.loads(sys.argv[1]).items():
     leader, follower = os.openpty()
     sys.stdout = os.fdopen(follower, "w")
     status = main(argv)
-    sys.stdout.flush()
-    shown = os.read(leader, 65536).decode() if select.select([leader], [], [], 0)[0] else ""
-    found[name] = [status, shown]
+    sys.stdout.close()
+    sys.stdout = sys.__stdout__
+    shown = b""
+    try:
+        while piece := os.read(leader, 65536):
+            shown += piece
+    except OSError:  # the terminal's end of file
+        pass
+    found[name] = [status, shown.decode()]
 print(json.dumps([light, found]), file=sys.stderr)
 """
 

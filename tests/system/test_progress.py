@@ -14,7 +14,7 @@ from raysim.system import progress
 from raysim.system.children import at_once
 from raysim.system.console import print_command, print_line
 from raysim.system.progress import (
-    Progress,
+    ProgressLine,
     Silence,
     current_tell,
     draw_line,
@@ -156,7 +156,7 @@ def test_no_thread_of_a_display_is_there_in_a_fork() -> None:
 
 def test_it_is_told_which_of_several_functions_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "active_count", lambda: 2)  # so that nothing is forked
-    shown = Progress(Console(), "")
+    shown = ProgressLine(Console(), "")
     with progress_told(shown.tell):
         assert at_once([shown.describe, shown.describe], "rehearsing") == [
             "rehearsing: 1 of 2, 0:00:00",
