@@ -1,4 +1,4 @@
-"""Downloads: complete files move to their place from a temporary folder, and progress is told."""
+"""Downloads: complete files move to their place from a temporary folder, with their progress."""
 
 import shutil
 import tempfile

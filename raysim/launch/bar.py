@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -27,7 +27,8 @@ class LiveRun(RunDisplay):
         self._tasks = config.scenario.tasks
         self._config = config
         self._began = time.monotonic()
-        self._stage, self._share = "starting", cast(float | None, None)
+        self._stage = "starting"
+        self._share: float | None = None  # of the stage
         self._first = self._round = self._rounds = 0
         self._running = self._latest = 0.0  # when rounds began, and when the latest ended
         self._task = self._loss = self._accuracy = ""
@@ -153,9 +154,9 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
         shown.draw()
     elif console.is_terminal:
         bar = LiveRun(console, config)
-        with keep_showing(console, bar.render, bar.describe, Silence(time.monotonic), True):
+        with keep_showing(console, bar.render, bar.describe, Silence(time.monotonic), stays=True):
             yield bar
     else:
         lines = RunLines(console, config)
-        with keep_showing(console, lines.render, lines.describe, lines.silence, False):
+        with keep_showing(console, lines.render, lines.describe, lines.silence, stays=False):
             yield lines

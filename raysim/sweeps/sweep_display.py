@@ -174,7 +174,7 @@ def open_sweep_display(plan: SweepPlan, quiet: bool) -> Iterator[SweepDisplay]:
     else:
         shown = SweepLines(console, plan)
         silence = shown.silence
-    with keep_showing(console, shown.table, shown.describe, silence, True), progress_told(shown.tell):
+    with keep_showing(console, shown.table, shown.describe, silence, stays=True), progress_told(shown.tell):
         yield shown
 
 

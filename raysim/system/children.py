@@ -29,9 +29,9 @@ def in_turn(functions: Sequence[Callable[[], Value]], doing: str = "working") ->
 def at_once(functions: Sequence[Callable[[], Value]], doing: str = "working") -> list[Value]:
     """Return the results of these functions, carried out at the same time in forked processes.
 
-    A process with a second Python thread, other than a display's, carries them out itself: in a child, a lock that the
-    thread holds would stay locked. So does one that uses a GPU, which its children could not. Threads of torch's own
-    are idle now, and a child computes on one thread.
+    A process with a second Python thread carries them out itself: in a child, a lock that the thread holds would stay
+    locked. Threads of displays are stopped during the forks. A process that uses a GPU also carries them out itself, as
+    its children could not use it. Threads of torch's own are idle now, and a child computes on one thread.
 
     Args:
         functions: the functions.

@@ -120,12 +120,9 @@ def show_progress(text: str, stream: TextIO | None = None, quiet: bool = False) 
         stream = sys.stdout if has_terminal(sys.stdout) else sys.stderr
     console = make_console(stream)
     progress = ProgressLine(console, text)
-    showing = (
-        nullcontext()
-        if quiet
-        else keep_showing(console, progress.render, progress.describe, Silence(time.monotonic), False)
-    )
-    with showing, progress_told(progress.tell):
+    silence = Silence(time.monotonic)
+    showing = keep_showing(console, progress.render, progress.describe, silence, stays=False)
+    with nullcontext() if quiet else showing, progress_told(progress.tell):
         yield progress
 
 
