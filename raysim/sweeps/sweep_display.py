@@ -96,6 +96,7 @@ class SweepTable(SweepDisplay):
 
     def begin(self, cell: Cell) -> None:
         """Show that a run starts."""
+        self._step = ""
         self._rows[cell.folder] = _Row("running", "starting")
 
     def take(self, cell: Cell, event: Event) -> None:
@@ -139,7 +140,7 @@ class SweepTable(SweepDisplay):
         each = elapsed / (done - self._before) if done > self._before else None
         left = "-:--:--" if each is None else format_clock(each * (len(rows) - done))
         states = [row.state for row in rows]
-        step = f"{self._step} · " if self._step and "running" not in states else ""
+        step = f"{self._step} · " if self._step else ""
         return f"{step}{_counts(states)} · {format_clock(elapsed)} · left {left}"
 
 
