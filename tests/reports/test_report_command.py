@@ -65,7 +65,7 @@ def test_bold_and_underlines_are_for_terminals(written: Written) -> None:
     assert written.elsewhere.endswith(
         "report: out/report.html (and .md, .tex, .csv, means.csv, plots/, figures/, tables/)\n"
     )
-    assert "\nFedProx, added to FedAvg, lowers the average accuracy by " in written.elsewhere
+    assert "\nFedProx, compared with FedAvg, raises the average accuracy by " in written.elsewhere
 
 
 def test_on_a_narrow_terminal_no_number_is_broken(written: Written) -> None:
@@ -94,7 +94,7 @@ def describe(directory: Path) -> Report:
 
 
 def test_of_many_settings_the_first_are_shown_each_with_its_best_method(tmp_path: Path) -> None:
-    """In setting k, FedProx has (0.5 + k/100) on both tasks, and FedAvg 0.4: its best is 51.00 % in the first."""
+    """In setting k, FedProx has (0.5 + k/100) on both tasks, and FedAvg 0.4: its best is 51.0 % in the first."""
     for number in range(1, 31):
         best, changed = 0.5 + number / 100, {"training.batch_size": number}
         make_run(tmp_path / f"{number:02}/FL", changed, {"domain_il": [[0.4, 0.4]] * 2})
@@ -108,7 +108,7 @@ def test_of_many_settings_the_first_are_shown_each_with_its_best_method(tmp_path
     assert max(map(len, shown[:-1])) <= 80
     assert shown[0] == "60 runs, 2 methods, 30 settings"
     rows = [line.split()[-3:] for line in shown if re.match(r" \d+: ", line)]
-    assert rows == [["FedProx", "2", f"{50 + number}.00"] for number in range(1, 21)]
+    assert rows == [["FedProx", "2", f"{50 + number}.0"] for number in range(1, 21)]
     assert "and 10 more rows in report.html" in shown
     assert "left out: 95 more in report.html" in shown
     assert shown[-1].startswith(f"report: {tmp_path / 'report.html'} ")
@@ -119,7 +119,7 @@ def test_equally_good_methods_are_counted(tmp_path: Path) -> None:
         for size in (1, 2):
             make_run(tmp_path / f"{size}-{number}", {"training.batch_size": size, "methods": methods})
     (first, _) = summarize_settings(describe(tmp_path).sections).rows
-    assert [cell.text for cell in first[1:]] == ["FedAvg and 2 more", "3", "65.00"]
+    assert [cell.text for cell in first[1:]] == ["FedAvg and 2 more", "3", "65.0"]
 
 
 def test_a_long_word_has_several_lines(tmp_path: Path) -> None:
