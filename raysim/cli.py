@@ -113,8 +113,8 @@ def _command(given: list[str]) -> int:
 def _tell_hidden(asked: Namespace) -> None:
     """Say of a config that it is a file of the working directory, and not the bundled one of the same name."""
     source = getattr(asked, "config", None) or getattr(asked, "source", None)
-    if source is None or getattr(asked, "quiet", False) or not os.path.isfile(source):
-        return  # before an import that delays the first word
+    if source is None or getattr(asked, "quiet", False) or Path(source).suffix or not os.path.isfile(source):
+        return  # bundled names have no suffix, and the import below would delay the first word
     from raysim.config.bundled import hides_bundled
 
     if hides_bundled(source):
@@ -216,9 +216,9 @@ def _download(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _check(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.config import build_json_schema, load
-
     if asked.schema:
+        from raysim.config import build_json_schema
+
         _print_json(build_json_schema())
         return 0
     if asked.config is None:
@@ -226,8 +226,10 @@ def _check(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.system.progress import show_progress
 
     with show_progress(LOADING, sys.stderr if asked.json else None):
-        config = load(asked.config, asked.overrides)
         with uncollected():
+            from raysim.config import load
+
+            config = load(asked.config, asked.overrides)
             from raysim.launch.check import estimate_run
 
         lines = dict[str, str]()
@@ -241,16 +243,24 @@ def _check(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _list(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.config.reference import find_components, list_components
+    if asked.kind is None:  # the other lists import what they name
+        showing: AbstractContextManager[object] = nullcontext()
+    else:
+        from raysim.system.progress import show_progress
 
+        showing = show_progress(LOADING, sys.stderr if asked.json else None)
+    with showing, uncollected():
+        from raysim.config.reference import find_components, list_components
+
+        found = [*find_components(asked.kind, asked.name)] if asked.json or asked.name is not None else []
+        lines = [] if asked.json else [*list_components(asked.kind, asked.name)]
+        if asked.kind == "datasets" and asked.name is not None:
+            from raysim.data.places import describe_files
+
+            lines += describe_files(asked.name, [key["key"] for key in found])
     if asked.json:
-        _print_json([*find_components(asked.kind, asked.name)])
+        _print_json(found)
         return 0
-    lines = [*list_components(asked.kind, asked.name)]
-    if asked.kind == "datasets" and asked.name is not None:
-        from raysim.data.places import describe_files
-
-        lines += describe_files(asked.name, [key["key"] for key in find_components(asked.kind, asked.name)])
     print(*fit_lines(lines, sys.stdout), sep="\n")
     return 0
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -11,13 +12,9 @@ from raysim.system.errors import ConfigError
 
 @pytest.fixture
 def terminal(on_a_terminal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """A function that returns what a wrong command leaves on standard error where that is a wide terminal."""
+    """A function that returns what a wrong command writes to standard error where that is a wide terminal."""
     monkeypatch.setenv("COLUMNS", "120")
-
-    def left(*argv: str) -> str:
-        return on_a_terminal("stderr", 2, *argv).rpartition("\x1b[2K")[2]  # what is before was deleted
-
-    return left
+    return partial(on_a_terminal, "stderr", 2)
 
 
 def plain(text: str) -> str:

@@ -14,6 +14,7 @@ COMMANDS = {
     "report": ["report", "."],
     "evaluate": ["evaluate", "."],
     "show": ["show", "quickstart"],
+    "list": ["list", "methods"],
     "download": ["download", "quickstart"],
     "help": ["--help"],
 }
