@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
@@ -19,13 +21,15 @@ import raysim
 from raysim.command_line import ArgumentParser, HelpShown, describe_commands, find_command, fit_lines
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
-from raysim.system.output import has_terminal, paint
+from raysim.system.output import has_terminal, paint, wrap_words
 
 if TYPE_CHECKING:
     from raysim.actors.session import Session
     from raysim.config import Draft
 
 RAYS_LOG = "ray.log"
+LONGEST_DESCRIPTION = 84  # characters of a config's, in the list on a terminal
+LOADING = "loading PyTorch"  # the longest of what is imported first
 UNREACHABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)  # pathlib raises these errors
 
 
@@ -44,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RunError as error:
         for note in getattr(error, "__notes__", ()):
             print(note, file=sys.stderr)
-        print(f"{_what(given)} failed: {error}", file=sys.stderr)
+        print(*fit_lines([f"{_what(given)} failed: {error}"], sys.stderr), sep="\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(*getattr(interrupt, "__notes__", ()), "interrupted", sep="\n", file=sys.stderr)
@@ -74,7 +78,9 @@ def describe_mistake(error: ConfigError) -> str:
     """Return an error for standard error: in up to three lines on a terminal, and in one elsewhere."""
     if not has_terminal(sys.stderr):
         return str(error)
-    lines = (line.partition(": ") for line in error.lines())
+    width = shutil.get_terminal_size().columns
+    wrapped = ("\n".join(wrap_words(line, width, 2)) for line in error.lines())
+    lines = (line.partition(": ") for line in wrapped)
     styles = {"error": "red", "help": "cyan"}
     return "\n".join(
         paint(f"{label}:", styles[label], sys.stderr) + f" {text}" if label in styles else label + colon + text
@@ -107,8 +113,10 @@ def _command(given: list[str]) -> int:
 def _tell_hidden(asked: Namespace) -> None:
     """Say whether a config is a file of the working directory or the bundled one, if both have the name."""
     source = getattr(asked, "config", None) or getattr(asked, "source", None)
-    if source is None or getattr(asked, "quiet", False):
-        return
+    if source is None or getattr(asked, "quiet", False) or Path(source).suffix:
+        return  # bundled names have no suffix
+    if not os.path.isfile(source) and not os.path.isfile(f"{source}.yaml"):
+        return  # the import below would delay the first word
     from raysim.config.bundled import describe_hidden
 
     if words := describe_hidden(source):
@@ -121,12 +129,16 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
     asked.overrides += ["logging.profile=true"] * asked.profile
-    from raysim.config import read_draft
+    from raysim.system.progress import show_progress
 
+    starting = partial(show_progress, stream=sys.stdout, quiet=asked.quiet)
     source = os.path.join(asked.out or "", "config.yaml") if asked.config is None else asked.config
-    draft = None if asked.resume and not os.path.exists(source) else read_draft(source, asked.overrides)
+    with starting("reading the config"):
+        from raysim.config import read_draft
+
+        draft = None if asked.resume and not os.path.exists(source) else read_draft(source, asked.overrides)
     with _early_session(draft, asked.local) as session:
-        with uncollected():
+        with starting(LOADING), uncollected():
             from raysim.launch.bar import open_run_display
             from raysim.launch.display import result_console, show_result
             from raysim.launch.resolving import resolve_run
@@ -178,10 +190,14 @@ def _live_page(out: str | os.PathLike[str], wanted: bool) -> Iterator[None]:
 
 
 def _live(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.live.http_server import serve
-    from raysim.live.watched import Watched
+    from raysim.system.progress import show_progress
 
-    with serve(Watched(asked.directory), asked.port) as server:
+    with show_progress(f"reading {asked.directory}"):
+        from raysim.live.http_server import serve
+        from raysim.live.watched import Watched
+
+        watched = Watched(asked.directory)
+    with serve(watched, asked.port) as server:
         print(single_line(f"{asked.directory} is at {server.address}; Ctrl-C ends this, and no run"), flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
@@ -189,60 +205,85 @@ def _live(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _download(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.data.loading import download
-    from raysim.launch.bar import show_downloads
+    from raysim.system.progress import show_progress
 
-    show_downloads(download(asked.config, asked.overrides))
+    with show_progress(LOADING) as progress:
+        from raysim.data.loading import download
+
+        progress.tell("reading the data")
+        for line in download(asked.config, asked.overrides):
+            print(single_line(line), flush=True)
     return 0
 
 
 def _check(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.config import build_json_schema, load
-
     if asked.schema:
+        from raysim.config import build_json_schema
+
         _print_json(build_json_schema())
         return 0
     if asked.config is None:
         parser.error("the following arguments are required: CONFIG")
-    config = load(asked.config, asked.overrides)
-    from raysim.launch.check import estimate_run
+    from raysim.system.progress import show_progress
 
+    with show_progress(LOADING, sys.stderr if asked.json else None):
+        with uncollected():
+            from raysim.config import load
+
+            config = load(asked.config, asked.overrides)
+            from raysim.launch.check import estimate_run
+
+        lines = dict[str, str]()
+        for label, text in estimate_run(config, asked.cluster):
+            lines[label] = text
+            if not asked.json:
+                print(*fit_lines([f"{label:<12} {text}"], sys.stdout), sep="\n", flush=True)
     if asked.json:
-        _print_json(dict(estimate_run(config, asked.cluster)))
-        return 0
-    for label, text in estimate_run(config, asked.cluster):
-        print(*fit_lines([f"{label:<12} {text}"], sys.stdout), sep="\n")
+        _print_json(lines)
     return 0
 
 
 def _list(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.config.reference import find_components, list_components
+    if asked.kind is None:  # the other lists import what they name
+        showing: AbstractContextManager[object] = nullcontext()
+    else:
+        from raysim.system.progress import show_progress
 
+        showing = show_progress(LOADING, sys.stderr if asked.json else None)
+    with showing, uncollected():
+        from raysim.config.reference import find_components, list_components
+
+        found = [*find_components(asked.kind, asked.name)] if asked.json or asked.name is not None else []
+        lines = [] if asked.json else [*list_components(asked.kind, asked.name)]
+        if asked.kind == "datasets" and asked.name is not None:
+            from raysim.data.places import describe_files
+
+            lines += describe_files(asked.name, [key["key"] for key in found])
     if asked.json:
-        _print_json([*find_components(asked.kind, asked.name)])
+        _print_json(found)
         return 0
-    lines = [*list_components(asked.kind, asked.name)]
-    if asked.kind == "datasets" and asked.name is not None:
-        from raysim.data.places import describe_files
-
-        lines += describe_files(asked.name, [key["key"] for key in find_components(asked.kind, asked.name)])
     print(*fit_lines(lines, sys.stdout), sep="\n")
     return 0
 
 
 def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.sweeps.directory import plan_sweep
-    from raysim.sweeps.sweep import carry_out
-    from raysim.sweeps.sweep_display import (
-        describe_outcome,
-        list_ends,
-        list_other_inputs,
-        list_runs,
-        open_sweep_display,
-        summarise_outcomes,
-    )
+    from raysim.system.progress import show_progress
 
-    plan = plan_sweep(asked.config, asked.overrides, asked.out)
+    with show_progress(LOADING, sys.stderr if asked.list else sys.stdout, asked.quiet) as progress:
+        with uncollected():
+            from raysim.sweeps.directory import plan_sweep
+            from raysim.sweeps.sweep import carry_out
+            from raysim.sweeps.sweep_display import (
+                describe_outcome,
+                list_ends,
+                list_other_inputs,
+                list_runs,
+                open_sweep_display,
+                summarise_outcomes,
+            )
+
+        progress.tell("checking the runs")
+        plan = plan_sweep(asked.config, asked.overrides, asked.out)
     if asked.list:
         print(*list_runs(plan), sep="\n")
         return 0
@@ -262,13 +303,16 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _report(parser: ArgumentParser, asked: Namespace) -> int:
-    with uncollected():
-        from raysim.launch.display import result_console
-        from raysim.reports.formats import report_to_json
-        from raysim.reports.terminal import open_report_display, show_report
-        from raysim.reports.write import write_report
+    from raysim.system.progress import show_progress
 
-    with open_report_display(sys.stderr if asked.json else sys.stdout) as tell:
+    with show_progress(LOADING, sys.stderr if asked.json else None) as progress:
+        with uncollected():
+            from raysim.launch.display import result_console
+            from raysim.reports.formats import report_to_json
+            from raysim.reports.terminal import show_report
+            from raysim.reports.write import write_report
+
+        tell = progress.tell
         report = write_report(asked.directories, asked.out, asked.against, compare=asked.compare, tell=tell)
     if asked.json:
         _print_json(report_to_json(report))
@@ -278,13 +322,18 @@ def _report(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _show(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.config import load
+    from raysim.system.progress import show_progress
 
-    config = load(asked.config, asked.overrides)
-    from raysim.reports.stream.picture import check_file, draw_stream
+    with show_progress(LOADING) as progress:
+        from raysim.config import load
 
-    file = check_file(asked.out or f"{config.name}-stream.svg")
-    picture = draw_stream(config)
+        config = load(asked.config, asked.overrides)
+        with uncollected():
+            from raysim.reports.stream.picture import check_file, draw_stream
+
+        file = check_file(asked.out or f"{config.name}-stream.svg")
+        progress.tell("drawing the stream")
+        picture = draw_stream(config)
     print(single_line(str(picture.save(file))))
     for note in picture.notes:
         print(single_line(note), file=sys.stderr)
@@ -292,21 +341,27 @@ def _show(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _evaluate(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.evaluation import finished_run
+    from raysim.system.progress import show_progress
 
-    if asked.out is not None:
-        finished_run.claim_file(asked.out)
-    evaluated = finished_run.evaluate(asked.directory, asked.overrides, trust=asked.trust)
+    with show_progress(LOADING) as progress:
+        with uncollected():
+            from raysim.evaluation import finished_run
+
+        if asked.out is not None:
+            finished_run.claim_file(asked.out)
+        progress.tell("reading the data")
+        evaluated = finished_run.evaluate(asked.directory, asked.overrides, trust=asked.trust)
     if asked.out is not None:
         finished_run.write_evaluation(evaluated, asked.out)
-    print(*map(single_line, finished_run.describe_evaluation(evaluated)), sep="\n")
+    print(*fit_lines(finished_run.describe_evaluation(evaluated), sys.stdout), sep="\n")
     return 0
 
 
 def _configs(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.config.bundled import list_configs
 
-    print(*fit_lines(list_configs(), sys.stdout), sep="\n")
+    longest = LONGEST_DESCRIPTION if has_terminal(sys.stdout) else None
+    print(*fit_lines(list_configs(longest), sys.stdout), sep="\n")
     return 0
 
 

@@ -4,14 +4,13 @@ import argparse
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from raysim.system.errors import ConfigError, single_line
-from raysim.system.output import has_terminal, paint
+from raysim.system.output import has_terminal, paint, wrap_words
 
 CONFIG = "a YAML file, or a name that `raysim configs` lists"
 OVERRIDE = "a dotted key and its value in YAML, such as training.optimizer.lr=0.1"
@@ -209,7 +208,7 @@ def fit_lines(lines: Iterable[str], stream: TextIO) -> Iterator[str]:
     for line in map(single_line, lines):
         if has_terminal(stream) and len(line) > width:
             indent = len(line) - len(re.sub(r"^\S+(\s\S+)? +", "", line))
-            yield from textwrap.wrap(line, width, subsequent_indent=" " * min(indent, width // 2))
+            yield from wrap_words(line, width, indent)
         else:
             yield line
 
@@ -229,18 +228,15 @@ def describe_commands() -> Iterator[str]:
     """Yield the lines of `raysim --help`, as wide as the terminal."""
     width = shutil.get_terminal_size().columns
 
-    def wrapped(text: str, indent: int = 0) -> list[str]:
-        return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_on_hyphens=False)
-
     column = max(map(len, COMMANDS)) + 4
-    yield from wrapped(f"usage: raysim COMMAND ...   ({ABOUT})")
+    yield from wrap_words(f"usage: raysim COMMAND ...   ({ABOUT})", width)
     for group in GROUPS:
         yield from ("", paint(group, "bold", sys.stdout))
         for name, command in COMMANDS.items():
             if command.group == group:
-                first, *others = wrapped(f"  {name:<{column - 2}}{command.summary}", column)
+                first, *others = wrap_words(f"  {name:<{column - 2}}{command.summary}", width, column)
                 yield first.replace(name, paint(name, "cyan", sys.stdout), 1)
                 yield from others
     yield ""
     for note in NOTES:
-        yield from wrapped(note, 2)
+        yield from wrap_words(note, width, 2)

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from raysim.system.console import make_console, print_line
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "gallery.md"
 STREAMS = ROOT / "docs" / "scenarios.md"
@@ -34,7 +36,9 @@ def make_figures(page: Path = PAGE, folder: Path = FOLDER, streams: Path | None 
     blocks: list[str] = BLOCK.findall(page.read_text(encoding="utf-8"))
     if streams is not None:
         blocks += DRAWING.findall(streams.read_text(encoding="utf-8"))
-    for commands in blocks:
+    console = make_console(sys.stdout)
+    for number, commands in enumerate(blocks, 1):
+        print_line(console, f"figures, commands {number} of {len(blocks)}: {commands.splitlines()[0]}")
         subprocess.run(["bash", "-ec", commands], cwd=folder, env={**os.environ, "PATH": programs}, check=True)
 
 

@@ -16,7 +16,6 @@ from raysim.system.files import write_whole
 
 BUNDLED = Path(__file__).parents[1] / "configs"  # in a checkout a link to the folder of that name at the root
 SUFFIXES = (".yaml", ".yml")
-LONGEST = 84  # characters of a description
 SCHEMA = Path(__file__).with_name("raysim.schema.json")  # only a wheel has it: setup.py
 MODELINE = f"# yaml-language-server: $schema={SCHEMA.name}\n".encode()  # by which editors find the schema
 SWEEPS_KEY = re.compile(rb"^grid:", re.MULTILINE)
@@ -71,12 +70,15 @@ def bundled_names() -> list[str]:
     return sorted(names, key=lambda name: (name != "quickstart", "/" in name, name))
 
 
-def list_configs() -> Iterator[str]:
-    """Yield a line for each bundled config: its name and its description."""
+def list_configs(longest: int | None = None) -> Iterator[str]:
+    """Yield a line for each bundled config: its name and its description, of at most `longest` characters."""
     names = bundled_names()
     width = max(map(len, names))
     for name in names:
-        yield f"{name:<{width}} {_describe(BUNDLED / f'{name}.yaml')}"
+        described = _describe(BUNDLED / f"{name}.yaml")
+        if longest is not None:
+            described = textwrap.shorten(described, longest, placeholder=" ...", break_on_hyphens=False)
+        yield f"{name:<{width}} {described}"
 
 
 def copy_config(source: str | Path, target: Path) -> bool:
@@ -116,5 +118,4 @@ def _schema() -> bytes:
 def _describe(file: Path) -> str:
     """Return the first sentence of a file's first comment, without parentheses."""
     comment = " ".join(re.findall(r"\A(?:#.*\n)*", file.read_text(encoding="utf-8"))[0].replace("#", " ").split())
-    sentence = re.split(r"[.;] |\.$", re.sub(r" \([^()]*\)", "", comment))[0]
-    return textwrap.shorten(sentence, LONGEST, placeholder=" ...", break_on_hyphens=False)
+    return re.split(r"[.;] |\.$", re.sub(r" \([^()]*\)", "", comment))[0]

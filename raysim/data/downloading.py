@@ -1,37 +1,22 @@
-"""Downloads: complete files move to their place from a temporary folder, and progress is reported."""
+"""Downloads: complete files move to their place from a temporary folder, with their progress."""
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from threading import Event, Thread
 
-SECONDS = 0.5  # between two progress reports
+from raysim.system.progress import current_tell
+
+SECONDS = 0.5  # between two looks at how much has arrived
+MB = 1_000_000
 ARCHIVES = (".gz", ".zip", ".bz2", ".mat")
 
-_report: ContextVar[Callable[[str], object]] = ContextVar("_report", default=lambda text: None)
-
 
 @contextmanager
-def downloads_reported(report: Callable[[str], object]) -> Iterator[None]:
-    """Report the progress of downloads in this context: `report` is called with a text, from another thread."""
-    token = _report.set(report)
-    try:
-        yield
-    finally:
-        _report.reset(token)
-
-
-def report_progress(text: str) -> None:
-    """Report the progress of other work on the data, in a context of `downloads_reported`."""
-    _report.get()(text)
-
-
-@contextmanager
-def staged_download(name: str, root: Path, below: str) -> Iterator[Path]:
-    """Yield a temporary folder to download a dataset to. If nothing fails, its files move to the root.
+def staged_download(name: str, root: Path, below: str, size: int) -> Iterator[Path]:
+    """Yield a temporary folder to download a dataset of `size` MB to. If nothing fails, its files move to the root.
 
     The folder has links to the archives in the root and in its folder `below`, so they are not downloaded again.
     Other files in the root stay unchanged.
@@ -47,7 +32,7 @@ def staged_download(name: str, root: Path, below: str) -> Iterator[Path]:
                 link = folder / archive.relative_to(root)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(archive.resolve())
-        with _reporting(name, folder):
+        with _telling(name, folder, size):
             yield folder
         for path in sorted(folder.rglob("*")):
             if path.is_file() and not path.is_symlink():
@@ -58,8 +43,9 @@ def staged_download(name: str, root: Path, below: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _reporting(name: str, folder: Path) -> Iterator[None]:
-    report, over = _report.get(), Event()
+def _telling(name: str, folder: Path, size: int) -> Iterator[None]:
+    """Tell how much of a dataset has arrived in a folder. Its size is rounded, and unpacked files come on top."""
+    tell, over = current_tell(), Event()
 
     def watch() -> None:
         while not over.wait(SECONDS):
@@ -67,9 +53,10 @@ def _reporting(name: str, folder: Path) -> Iterator[None]:
             for path in folder.rglob("*"):
                 with suppress(OSError):  # it was moved or deleted meanwhile
                     arrived += 0 if path.is_symlink() else path.stat().st_size * path.is_file()
-            report(f"downloading {name}: {arrived / 2**20:.1f} MiB")
+            megabytes = min(arrived / MB, size)
+            tell(f"downloading {name}: {megabytes:.0f} of {size} MB", megabytes / size)
 
-    report(f"downloading {name}")
+    tell(f"downloading {name}: {size} MB", 0.0)
     watching = Thread(target=watch, daemon=True)
     watching.start()
     try:

@@ -129,7 +129,10 @@ def open_quietly(files: TorchvisionSet, root: Path, download: bool, options: dic
     datasets = import_torchvision("datasets", f"dataset {files.name}")
     with _quiet():
         try:
-            with staged_download(files.name, root, files.where) if download else contextlib.nullcontext(root) as folder:
+            here = (
+                staged_download(files.name, root, *DOWNLOADS[files.name]) if download else contextlib.nullcontext(root)
+            )
+            with here as folder:
                 return getattr(datasets, files.kind)(folder, download=download, **options)
         except ImportError as error:
             raise ConfigError(f"dataset {files.name}: needs a package that cannot be imported ({error})") from error

@@ -115,6 +115,7 @@ class StartStep:
 
     text: str
     computes: bool = False  # whether the run has all its processes and computes, which may take any time
+    share: float | None = None  # how much of it is done, if that is known
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from torch import nn
 from raysim.config import Config
 from raysim.config.document import to_plain
 from raysim.data.dataset import Array, Split, blank
-from raysim.data.downloading import report_progress
 from raysim.data.loading import resolve_root
 from raysim.data.mapped import fits, open_split, write_rows
 from raysim.data.pixels import Source
@@ -36,6 +35,7 @@ from raysim.system.custom_code import digest_custom_code
 from raysim.system.device import choose_device, describe_machine
 from raysim.system.errors import ConfigError
 from raysim.system.pinned import PinnedFile, pin_file
+from raysim.system.progress import tell_progress
 from raysim.system.seeding import torch_untouched
 from raysim.system.switches import set_torch
 from raysim.system.version import VERSION
@@ -172,7 +172,8 @@ class FeaturePass:
         compute, starts = self._computing(split), range(0, len(split), CHUNK)
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for first in range(0, len(starts), AHEAD * threads):
-                report_progress(f"computing features: {CHUNK * first:,} of {len(split):,} samples")
+                words = f"computing features: {CHUNK * first:,} of {len(split):,} samples"
+                tell_progress(words, CHUNK * first / len(split))
                 yield from pool.map(compute, starts[first : first + AHEAD * threads])
 
     def _computing(self, split: Split) -> Callable[[int], Array]:

@@ -40,6 +40,12 @@ def describe_start(
     yield f"running {where}; files go to {directory}"
 
 
+def tell_unfinished(result: Result) -> str:
+    """Return a line if a run was stopped in its first task, or "" otherwise."""
+    measured = any(values["accuracy"] for values in result.evaluation.values())
+    return "" if measured or result.status != "interrupted" else "no task was finished, so there are no accuracies yet"
+
+
 def describe_next(result: Result, config: Config, local: bool) -> Iterator[tuple[str, str]]:
     """Yield what a user may do after a run, each with its command. `local` says whether it ran without Ray."""
     if result.status == "interrupted":

@@ -1,26 +1,22 @@
-"""The bar of a run on a terminal or in a notebook: what it does while it starts, then rounds, accuracy and time."""
+"""The display of a run while it works: a bar on a terminal or in a notebook, and lines in a log."""
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from raysim.config import Config
-from raysim.data.downloading import downloads_reported
 from raysim.engine.events import Event, RoundDone, Started, StartStep
-from raysim.launch.display import NoDisplay, RunDisplay, RunLines, accuracy_so_far, print_line
+from raysim.launch.display import NoDisplay, RunDisplay, accuracy_so_far
 from raysim.system.console import make_console
+from raysim.system.progress import SHORTEST, Silence, draw_line, format_clock, keep_showing
 
-SHORTEST, LONGEST = 8, 40  # columns of a bar
-SECONDS = 0.25  # between two pictures of it
+SECONDS = 0.25  # between two pictures in a notebook
 
 
 class LiveRun(RunDisplay):
@@ -32,6 +28,7 @@ class LiveRun(RunDisplay):
         self._config = config
         self._began = time.monotonic()
         self._stage = "starting"
+        self._share: float | None = None  # of the stage
         self._first = self._round = self._rounds = 0
         self._running = self._latest = 0.0  # when rounds began, and when the latest ended
         self._task = self._loss = self._accuracy = ""
@@ -40,7 +37,7 @@ class LiveRun(RunDisplay):
         """Note what the event says."""
         super().take(event)
         if isinstance(event, StartStep):
-            self._stage, self._rounds = event.text, 0
+            self._stage, self._share, self._rounds = event.text, event.share, 0
         elif isinstance(event, Started):
             self._task = f"task 1/{self._tasks}" if not event.done else f"resuming from round {event.done}"
             self._rounds, self._first, self._round = event.rounds, event.done, event.done
@@ -53,13 +50,13 @@ class LiveRun(RunDisplay):
                 self._accuracy = accuracy_so_far(event, self._config)
 
     @property
-    def done(self) -> float:
-        """The part of the rounds that is done."""
-        return self._round / self._rounds if self._rounds else 0.0
+    def share(self) -> float | None:
+        """The share of the rounds, or of a step of the start, that is done; None if it is not known."""
+        return self._round / self._rounds if self._rounds else self._share
 
     def words(self, width: int) -> tuple[str, str]:
         """Return the texts before and after the bar, shortened to fit the width."""
-        elapsed = clock(time.monotonic() - self._began)
+        elapsed = format_clock(time.monotonic() - self._began)
         if not self._rounds:
             return self._stage, elapsed
         rounds, left = f"round {self._round}/{self._rounds}", self._left()
@@ -74,15 +71,15 @@ class LiveRun(RunDisplay):
     def render(self) -> Table:
         """Return the line for the console."""
         before, behind = self.words(self.console.width)
-        room = self.console.width - len(before) - len(behind) - 2
-        bar = ProgressBar(total=1.0, completed=self.done, width=max(1, min(room, LONGEST)), pulse=not self._rounds)
-        row = Table.grid(padding=(0, 1, 0, 0))
-        words = [Text(text, no_wrap=True, overflow="ellipsis") for text in (before, behind)]
-        if room < SHORTEST:
-            row.add_row(*words[not before :])
-        else:
-            row.add_row(*words[: bool(before)], bar, words[1])
-        return row
+        return draw_line(self.console, before, behind, self.share)
+
+    def describe(self) -> str:
+        """Return the line for a log."""
+        elapsed = format_clock(time.monotonic() - self._began)
+        if not self._rounds:
+            return f"{self._stage}, {elapsed}"
+        parts = (self._task, f"round {self._round} of {self._rounds}", self._loss, self._accuracy)
+        return ", ".join([*filter(None, parts), elapsed, f"left {self._left()}"])
 
     def _left(self) -> str:
         """Return the time left, as the rounds since the start took, or dashes before there is one."""
@@ -90,7 +87,27 @@ class LiveRun(RunDisplay):
         if not rounds:
             return "-:--:--"
         whole = (self._latest - self._running) / rounds * (self._rounds - self._round)
-        return clock(max(0.0, whole - (time.monotonic() - self._latest)))
+        return format_clock(max(0.0, whole - (time.monotonic() - self._latest)))
+
+
+class RunLines(LiveRun):
+    """A line per evaluation, for logs and pipes."""
+
+    def __init__(self, console: Console, config: Config) -> None:
+        super().__init__(console, config)
+        self.silence = Silence(time.monotonic)
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        super().say(text)
+        self.silence.end()
+
+    def take(self, event: Event) -> None:
+        """Write a line where the model was evaluated."""
+        super().take(event)
+        if isinstance(event, RoundDone) and event.evaluation:
+            loss = "" if event.loss is None else f", loss {event.loss:.3f}"
+            self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {self._accuracy}")
 
 
 class NotebookRun(LiveRun):
@@ -112,7 +129,7 @@ class NotebookRun(LiveRun):
         from IPython.display import HTML, display  # there where this is called
 
         before, behind = self.words(120)
-        state = f"value='{self.done:.4f}' " if self._rounds else ""
+        state = "" if self.share is None else f"value='{self.share:.4f}' "
         picture = HTML(f"{escape(before)} <progress {state}max='1'></progress> {escape(behind)}")
         if self._handle is None:
             self._handle = display(picture, display_id=True)
@@ -137,22 +154,9 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
         shown.draw()
     elif console.is_terminal:
         bar = LiveRun(console, config)
-        with Live(console=console, get_renderable=bar.render, refresh_per_second=1 / SECONDS):
+        with keep_showing(console, bar.render, bar.describe, Silence(time.monotonic), stays=True):
             yield bar
     else:
-        yield RunLines(console, config)
-
-
-def show_downloads(lines: Iterable[str]) -> None:
-    """Print lines as they come, and below them, on a terminal, how far a download is."""
-    console = make_console(sys.stdout)
-    status = console.status("reading the data")
-    with status if console.is_terminal else nullcontext(), downloads_reported(status.update):
-        for line in lines:
-            print_line(console, line)
-
-
-def clock(seconds: float) -> str:
-    """Return a duration as hours, minutes and seconds."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+        lines = RunLines(console, config)
+        with keep_showing(console, lines.render, lines.describe, lines.silence, stays=False):
+            yield lines

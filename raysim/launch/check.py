@@ -27,6 +27,7 @@ from raysim.models.flat import FlatModel
 from raysim.system.capacity import Capacity, describe_ignored, fit, this_machine
 from raysim.system.children import at_once
 from raysim.system.errors import ConfigError, RunError, Unreachable
+from raysim.system.progress import tell_progress
 from raysim.system.seeding import torch_untouched
 
 SHOWN = 6  # number of tasks shown by name
@@ -74,6 +75,7 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
     run = f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
     try:
         with torch_untouched():
+            tell_progress("reading the data")
             federation = raw = build_federation(config, download=False, pretend=True)
             model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
             check_fit(config, model, federation.classes)
@@ -118,7 +120,7 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
         yield Line("cache", _cache(making))
     try:
         with torch_untouched():
-            rehearsals = at_once(plan_rehearsals(config, federation, model))
+            rehearsals = at_once(plan_rehearsals(config, federation, model), "rehearsing rounds with one client")
             need = estimate_memory(config, federation, model, rehearsals)
         cost = foresee(config, federation, model, rehearsals)
     except RunError:
@@ -342,6 +344,7 @@ def _time(
     if away:
         yield Line("time", f"not known: it is measured where {' and '.join(away)} are")
         return
+    tell_progress("measuring the time of a step, an evaluation and a round")
     measured = pace(config, federation, model)
     in_rounds, at_ends = measured.seconds_of_server(cost)
     serving = in_rounds + at_ends

@@ -1,4 +1,4 @@
-"""Display of a run in plain lines, and of its result; bar.py has the live one."""
+"""What displays of runs have in common, and the display of a result; bar.py has what is shown while a run works."""
 
 import sys
 from math import isclose
@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config import Config
-from raysim.engine.events import Caution, Event, Notice, RolledBack, RoundDone, Started
+from raysim.engine.events import Caution, Event, Notice, RolledBack, RoundDone
 from raysim.evaluation.accuracy_matrix import (
     SEEN,
     Matrix,
@@ -20,14 +20,14 @@ from raysim.evaluation.accuracy_matrix import (
     protocol_label,
 )
 from raysim.evaluation.scoring import describe_clients
-from raysim.launch.announcing import describe_next
+from raysim.launch.amounts import in_number
+from raysim.launch.announcing import describe_next, tell_unfinished
 from raysim.objectives import Metric
 from raysim.records.result import Result
 from raysim.system.caller import warn_caller
 from raysim.system.capacity import MIB
 from raysim.system.colors import choose_text_color, mix_sequence
-from raysim.system.console import make_console
-from raysim.system.errors import single_line
+from raysim.system.console import make_console, print_command, print_line
 
 # metrics over samples, by task; the same if the tasks' test sets are equally large
 SAME_IF_EQUALLY_LARGE = {
@@ -75,25 +75,6 @@ def show_warning(display: RunDisplay, text: str) -> None:
     display.say(text)
 
 
-class RunLines(RunDisplay):
-    """A line per evaluation, for logs and pipes."""
-
-    def __init__(self, console: Console, config: Config) -> None:
-        self.console = console
-        self._rounds = 0
-        self._config = config
-
-    def take(self, event: Event) -> None:
-        """Write a line where the model was evaluated."""
-        super().take(event)
-        if isinstance(event, Started):
-            self._rounds = event.rounds
-        elif isinstance(event, RoundDone) and event.evaluation:
-            loss = "" if event.loss is None else f", loss {event.loss:.3f}"
-            accuracy = accuracy_so_far(event, self._config)
-            self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy}")
-
-
 def accuracy_so_far(event: RoundDone, config: Config) -> str:
     """Return the mean accuracy, or other metric, over the tasks so far, by protocol, as text.
 
@@ -110,6 +91,8 @@ def accuracy_so_far(event: RoundDone, config: Config) -> str:
 def show_result(result: Result, console: Console, config: Config, local: bool) -> None:
     """Print the accuracy matrices, the metrics, the place of the files, and what to do next; see `describe_next`."""
     for protocol, values in result.evaluation.items():
+        if not values["accuracy"]:  # the run was stopped in its first task
+            continue
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
         label, metric = protocol_label(protocol, result.top_k, result.tested), metric_of(values)
@@ -135,15 +118,17 @@ def show_result(result: Result, console: Console, config: Config, local: bool) -
         console.print()
     for protocol, found in (result.per_client or {}).items():
         print_line(console, describe_clients(protocol, found, result.top_k))
+    if unfinished := tell_unfinished(result):
+        print_line(console, unfinished)
     stopped = f", stopped by {result.stopped_by}" if result.stopped_by else ""
     print_line(
         console,
-        f"{result.status}{stopped}: {result.rounds} rounds in {result.seconds:.0f} s, "
+        f"{result.status}{stopped}: {in_number(result.rounds, 'round')} in {result.seconds:.0f} s, "
         f"{result.bytes_up / MIB:.1f} MiB up, {result.bytes_down / MIB:.1f} MiB down",
     )
     print_line(console, f"run directory: {result.directory}")
     for what, command in describe_next(result, config, local):
-        print_line(console, f"{what + ':':<14} {command}")
+        print_command(console, f"{what + ':':<14} {command}")
 
 
 def result_console() -> Console:
@@ -152,11 +137,6 @@ def result_console() -> Console:
     if not console.is_terminal:
         console.width = 1000
     return console
-
-
-def print_line(console: Console, text: str) -> None:
-    """Print a line, without automatic colours or wrapping; what could break or colour it becomes an escape."""
-    console.print(single_line(text), highlight=False, soft_wrap=True, markup=False)
 
 
 def _tabulate(matrix: Matrix, console: Console, metric: Metric, in_step: bool) -> Table:

@@ -9,6 +9,7 @@ from raysim.callbacks.callback_list import CallbackList, Named
 from raysim.config import Config
 from raysim.engine.events import Started
 from raysim.federation.federation import Federation
+from raysim.launch.announcing import tell_unfinished
 from raysim.launch.display import RunDisplay, show_warning
 from raysim.launch.recovery import Recovery, Start
 from raysim.launch.resuming import resume_command
@@ -114,6 +115,8 @@ class Execution:
                 if recorder.checkpoints.newest is not None:
                     where = f"resume from round {recorder.checkpoints.newest}"
                     error.add_note(f"{where}: {resume_command(self._config, self._directory, self._local)}")
+                if self.result is not None and (unfinished := tell_unfinished(self.result)):
+                    error.add_note(unfinished)
                 raise
             self._end(recorder, audience, recorder.status)
 

@@ -11,7 +11,6 @@ from raysim.callbacks.callback_list import make_callbacks
 from raysim.config import Config
 from raysim.config.bundled import warn_hidden
 from raysim.config.keywords import ConfigKeys, add_keywords
-from raysim.data.downloading import downloads_reported
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import StartStep
 from raysim.engine.hook_names import describe_unused
@@ -33,6 +32,7 @@ from raysim.system.capacity import Capacity, describe_ignored, this_machine
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import interruptible
 from raysim.system.output import divert_errors
+from raysim.system.progress import progress_told
 
 if TYPE_CHECKING:
     from raysim.actors.session import Session
@@ -147,7 +147,7 @@ def _prepare(resolved: ResolvedRun, display: RunDisplay, local: bool) -> Prepare
         show_warning(display, line)
     capacity = this_machine()
     places = _place(config, capacity, local)
-    with downloads_reported(lambda text: display.take(StartStep(text))):
+    with progress_told(lambda text, share=None: display.take(StartStep(text, share=share))):
         federation, model = load_parts(config)
     for line in describe_doubts(federation):
         show_warning(display, line)

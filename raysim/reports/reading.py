@@ -22,6 +22,7 @@ from raysim.reports.round_records import RoundRecord, read_rounds
 from raysim.sweeps.cells import SWEEP_FILE, Remark
 from raysim.sweeps.directory import RunLabels, SweepLabels, read_labels
 from raysim.system.errors import ConfigError, single_line
+from raysim.system.progress import Tell, tell_nothing
 
 Methods = Mapping[str, Mapping[str, object]]
 """The hyperparameters by method, in the methods' order."""
@@ -93,7 +94,7 @@ class FinishedRun:
 def find_runs(
     directories: Sequence[Path],
     left_out: list[str],
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Tell = tell_nothing,
     unfinished: list[FinishedRun] | None = None,
 ) -> list[FinishedRun]:
     """Return the finished runs at any depth below the directories, by path; each once.
@@ -131,8 +132,8 @@ def find_runs(
         below = ", ".join(str(directory) for directory in directories)
         more = f" ({len(left_out)} left out; {left_out[0]})" if left_out else ""
         raise ConfigError(
-            f"{below}: found no finished run{more}, allowed: directories that hold one at any depth, with a "
-            "summary.json of status done"
+            f"{below}: found no finished run{more}, so nothing was written; allowed: directories that hold one at any "
+            "depth, with a summary.json of status done"
         )
     return runs
 

@@ -41,8 +41,8 @@ from raysim.reports.stream.of_settings import draw_streams
 from raysim.reports.what_was_run import tabulate_facts, tabulate_hyperparameters
 from raysim.sweeps.cells import SPLIT_KEY
 from raysim.system.errors import ConfigError, single_line
+from raysim.system.progress import Tell, tell_nothing
 
-Tell = Callable[[str], None]
 Runs = str | Path | Result
 """A directory with finished runs at any depth below it, or a run's result."""
 
@@ -70,7 +70,7 @@ def write_report(
     against: str | None = None,
     *,
     compare: Sequence[tuple[str, str]] = (),
-    tell: Tell = lambda text: None,
+    tell: Tell = tell_nothing,
 ) -> Report:
     """Write a report and return its content.
 
@@ -84,7 +84,7 @@ def write_report(
             of a packed file NAME.jsonl.gz is NAME.
         against: the name of a paper, to compare its published figures with the measured ones.
         compare: pairs of rows to compare, by their names in the tables: the first, and what it is compared with.
-        tell: receives a line at every step, such as `reading runs: 12`.
+        tell: receives every step, such as `reading runs: 12`, and the share of the report that is done.
 
     Raises:
         ConfigError: no finished run was found, the paper is not known, no setting has both rows of a pair, or `out`
@@ -107,8 +107,8 @@ def write_report(
             )
     target = packed_directory(Path(directories[0])) if out is None else Path(out)
 
-    def tell_of(setting: ExperimentSetting, text: str) -> None:
-        tell(f"setting {setting.number} of {len(settings)}: {text}")
+    def tell_of(setting: ExperimentSetting, text: str, share: float = 0.0) -> None:
+        tell(f"setting {setting.number} of {len(settings)}: {text}", (setting.number - 1 + share) / len(settings))
 
     try:
         for folder in ("plots", FIGURES, "tables"):
@@ -127,7 +127,7 @@ def write_report(
         lost = sum((SPLIT_KEY in run.names) is of_trials for run in unfinished)
         report = Report([*_show_once(sections)], lines, target, plots=overall, unfinished=lost)
         for name, convert in FORMATS.items():
-            tell(f"writing {name}")
+            tell(f"writing {name}", 1.0)
             (target / name).write_text(convert(report), encoding="utf-8", errors="backslashreplace")
         write_setting_pages(report, tell)
     except OSError as error:
@@ -188,14 +188,12 @@ def _delete_earlier(folder: Path, suffixes: Sequence[str]) -> None:
             file.unlink()
 
 
-def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tuple[list[Plot], list[str]]:
+def draw_plots(scene: Scene, folder: Path, tell: Tell = tell_nothing) -> tuple[list[Plot], list[str]]:
     """Draw a setting's plots into a folder that exists; return them, and a line for each kind that cannot be drawn."""
     left_out: list[str] = []
     plots: list[Plot] = []
     with rc_context(STYLE):
-        for drawing in draw_setting(scene, left_out):
-            plots.append(_save(drawing, folder))
-            tell(f"plots: {len(plots)}")
+        plots += [_save(drawing, folder) for drawing in draw_setting(scene, left_out, tell)]
     return plots, left_out
 
 
@@ -223,10 +221,11 @@ def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
         yield replace(section, plots=plots, notes=[*section.notes, *before])
 
 
-def draw_setting(scene: Scene, left_out: list[str]) -> Iterator[Drawing]:
+def draw_setting(scene: Scene, left_out: list[str], tell: Tell = tell_nothing) -> Iterator[Drawing]:
     """Yield a setting's drawings; `left_out` gets a line for each kind that cannot be drawn, if no other says why."""
     said: set[str] = set()
-    for kind, draw in PLOTS.items():
+    for number, (kind, draw) in enumerate(PLOTS.items()):
+        tell(f"plots {number + 1} of {len(PLOTS)}: {kind}", number / len(PLOTS))
         try:
             yield from draw(scene)
         except (ConfigError, OSError) as error:

@@ -37,6 +37,7 @@ from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
 from raysim.system.output import divert_errors
+from raysim.system.progress import tell_progress
 from raysim.system.seeding import torch_untouched
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ class _Runs:
     def _begin(self, cell: Cell, place: _Place) -> None:
         began = time.perf_counter()
         try:
+            tell_progress(f"reading the data of {cell.folder}")
             with convert_to_run_error():
                 federation, model = load_parts(cell.config)
                 doubts = [*describe_doubts(federation)]
@@ -315,6 +317,7 @@ def _place(
     configs = [cell.config for cell in to_do]
 
     def begin(session: "Session | None") -> AbstractContextManager[Capacity]:
+        tell_progress("starting Ray" if address is None else f"joining the cluster at {address}")
         return cluster.cluster_of(configs, machine, display.say, session)
 
     nodes = preflight.Preflight(configs[0], processes_alone(configs[0]))

@@ -9,14 +9,12 @@ from functools import cache
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from raysim.config.error_text import show
 from raysim.config.lookup import names_for_actors
 from raysim.engine.events import Event, RoundDone, Started
-from raysim.launch.bar import clock
 from raysim.launch.display import Display, RunDisplay, accuracy_so_far
 from raysim.models.hub_files import find_weights
 from raysim.sweeps.cells import Cell
@@ -25,9 +23,11 @@ from raysim.system.console import make_console
 from raysim.system.custom_code import digest_custom_code
 from raysim.system.errors import ConfigError
 from raysim.system.files import digest_file
+from raysim.system.progress import Silence, format_clock, keep_showing, progress_told
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
 WIDE = 100  # columns of a terminal in which a run's task has room
+UNFINISHED = ("running", "waiting")
 # in order of precedence if there is no room for all
 STATES = ("failed", "interrupted", "diverged", "running", "done", "waiting")
 
@@ -65,17 +65,6 @@ class CellDisplay(RunDisplay):
         self._sweep.say(f"{self._cell.folder}: {text}")
 
 
-class SweepLines(SweepDisplay):
-    """A line per run that has ended, for logs and pipes."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    def end(self, outcome: RunOutcome) -> None:
-        """Write how a run ended."""
-        self.say(describe_outcome(outcome))
-
-
 @dataclass
 class _Row:
     state: str
@@ -92,16 +81,22 @@ class SweepTable(SweepDisplay):
     def __init__(self, console: Console, plan: SweepPlan) -> None:
         self.console: Console = console
         self._rows: dict[str, _Row] = {}
+        self._step = ""  # what is done while no run computes
         self._began = time.monotonic()
         for outcome in plan.outcomes().values():
             if outcome.status == "not started":
                 self._rows[outcome.cell.folder] = _Row("waiting")
             else:
-                self.end(outcome)
+                self._note_end(outcome)
         self._before = sum(row.done for row in self._rows.values())
+
+    def tell(self, text: str, share: float | None = None) -> None:
+        """Note what is done before runs start."""
+        self._step = text
 
     def begin(self, cell: Cell) -> None:
         """Show that a run starts."""
+        self._step = ""
         self._rows[cell.folder] = _Row("running", "starting")
 
     def take(self, cell: Cell, event: Event) -> None:
@@ -118,6 +113,9 @@ class SweepTable(SweepDisplay):
 
     def end(self, outcome: RunOutcome) -> None:
         """Show how a run ended."""
+        self._note_end(outcome)
+
+    def _note_end(self, outcome: RunOutcome) -> None:
         seconds = f"{outcome.result.seconds:.0f} s" if outcome.result else ""
         self._rows[outcome.cell.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy, done=1.0)
 
@@ -126,7 +124,7 @@ class SweepTable(SweepDisplay):
         rows = list(self._rows.items())
         room = max(1, self.console.height - AROUND_THE_ROWS)
         chosen = sorted(range(len(rows)), key=lambda number: STATES.index(rows[number][1].state))[:room]
-        table = Table(box=SIMPLE, padding=(0, 1, 0, 0), caption=self._caption())
+        table = Table(box=SIMPLE, padding=(0, 1, 0, 0), caption=self.describe())
         for heading in ("run", "state", "where", "accuracy"):
             table.add_column(heading, no_wrap=heading != "accuracy")  # the last column is cut if space is short
         for folder, row in (rows[number] for number in sorted(chosen)):
@@ -135,13 +133,34 @@ class SweepTable(SweepDisplay):
             table.add_row(*(Text(text, no_wrap=True, overflow="ellipsis") for text in texts))
         return table
 
-    def _caption(self) -> str:
+    def describe(self) -> str:
         """Return how many runs are in which state, the time so far, and the time left if runs go on as they did."""
         elapsed, rows = time.monotonic() - self._began, self._rows.values()
         done = sum(row.done for row in rows)
         each = elapsed / (done - self._before) if done > self._before else None
-        left = "-:--:--" if each is None else clock(each * (len(rows) - done))
-        return f"{_counts([row.state for row in rows])} · {clock(elapsed)} · left {left}"
+        left = "-:--:--" if each is None else format_clock(each * (len(rows) - done))
+        states = [row.state for row in rows]
+        step = f"{self._step} · " if self._step else ""
+        return f"{step}{_counts(states)} · {format_clock(elapsed)} · left {left}"
+
+
+class SweepLines(SweepTable):
+    """A line per run that has ended, for logs and pipes."""
+
+    def __init__(self, console: Console, plan: SweepPlan) -> None:
+        super().__init__(console, plan)
+        self.silence = Silence(time.monotonic)
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        super().say(text)
+        self.silence.end()
+
+    def end(self, outcome: RunOutcome) -> None:
+        """Write how a run ended, and which one of how many it is."""
+        super().end(outcome)
+        ended = sum(row.state not in UNFINISHED for row in self._rows.values())
+        self.say(f"run {ended} of {len(self._rows)} {describe_outcome(outcome)}")
 
 
 @contextmanager
@@ -150,12 +169,14 @@ def open_sweep_display(plan: SweepPlan, quiet: bool) -> Iterator[SweepDisplay]:
     console = make_console(sys.stdout)
     if quiet:
         yield SweepDisplay()
-    elif console.is_terminal:
-        table = SweepTable(console, plan)
-        with Live(console=console, get_renderable=table.table, refresh_per_second=4):
-            yield table
+        return
+    if console.is_terminal:
+        shown, silence = SweepTable(console, plan), Silence(time.monotonic)
     else:
-        yield SweepLines(console)
+        shown = SweepLines(console, plan)
+        silence = shown.silence
+    with keep_showing(console, shown.table, shown.describe, silence, stays=True), progress_told(shown.tell):
+        yield shown
 
 
 def describe_outcome(outcome: RunOutcome) -> str:

@@ -12,35 +12,54 @@ import torch
 
 from raysim.system.capacity import CAN_FORK
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.progress import still_displays, tell_progress
 
 Value = TypeVar("Value")
 
 
-def in_turn(functions: Sequence[Callable[[], Value]]) -> list[Value]:
-    """Return the results of these functions, carried out in this process."""
-    return [function() for function in functions]
+def in_turn(functions: Sequence[Callable[[], Value]], doing: str = "working") -> list[Value]:
+    """Return the results of these functions, carried out in this process. `doing` says what they do."""
+    results: list[Value] = []
+    for function in functions:
+        _tell_of(doing, len(results), len(functions))
+        results.append(function())
+    return results
 
 
-def at_once(functions: Sequence[Callable[[], Value]]) -> list[Value]:
+def at_once(functions: Sequence[Callable[[], Value]], doing: str = "working") -> list[Value]:
     """Return the results of these functions, carried out at the same time in forked processes.
 
     A process with a second Python thread carries them out itself: in a child, a lock that the thread holds would stay
-    locked. So does one that uses a GPU, which its children could not. Threads of torch's own are idle now, and a child
-    computes on one thread.
+    locked. Threads of displays are stopped during the forks. A process that uses a GPU also carries them out itself, as
+    its children could not use it. Threads of torch's own are idle now, and a child computes on one thread.
+
+    Args:
+        functions: the functions.
+        doing: says in the display what they do.
 
     Raises:
         RunError: of one of the functions, or its process was killed.
         ConfigError: of one of the functions.
     """
-    if not CAN_FORK or threading.active_count() > 1 or torch.cuda.is_initialized():
-        return in_turn(functions)
-    sys.stdout.flush()  # or each child would write what is pending once more
-    children = [_start(function) for function in functions]
-    outcomes = [_receive(*child) for child in children]
+    with still_displays():
+        forks = CAN_FORK and threading.active_count() == 1 and not torch.cuda.is_initialized()
+        if forks:
+            sys.stdout.flush()  # or each child would write what is pending once more
+            children = [_start(function) for function in functions]
+    if not forks:
+        return in_turn(functions, doing)
+    outcomes: list[Any] = []
+    for child in children:
+        _tell_of(doing, len(outcomes), len(children))
+        outcomes.append(_receive(*child))
     for outcome in outcomes:
         if isinstance(outcome, RunError | ConfigError):
             raise outcome
     return outcomes
+
+
+def _tell_of(doing: str, done: int, total: int) -> None:
+    tell_progress(f"{doing}: {done + 1} of {total}", done / total)
 
 
 def _start(function: Callable[[], object]) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
@@ -54,6 +55,14 @@ def has_colors(stream: TextIO | None) -> bool:
 def paint(text: str, style: str, stream: TextIO | None) -> str:
     """Return text in a style, such as "bold" or "red", if a stream has colors."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if has_colors(stream) else text
+
+
+def wrap_words(line: str, width: int, indent: int = 0) -> list[str]:
+    """Return a line as lines of at most this width, indented after the first. A longer word, as a path, stays whole."""
+    deeper = " " * min(indent, width // 2)
+    return textwrap.wrap(line, width, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False) or [
+        line
+    ]
 
 
 def unfailing_stream(stream: TextIO | None) -> TextIO | None:

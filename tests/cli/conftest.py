@@ -9,7 +9,7 @@ from raysim.cli import main
 
 @pytest.fixture
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """A function that returns what a command writes to a stream, which is a terminal with colors, and its status."""
+    """A function that returns what a command leaves on a stream, a terminal with colors, and checks its status."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
 
@@ -23,6 +23,6 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
             while piece := os.read(leader, 65536):
                 pieces.append(piece)
         os.close(leader)
-        return b"".join(pieces).decode().replace("\r\n", "\n")
+        return b"".join(pieces).decode().replace("\r\n", "\n").rpartition("\x1b[2K")[2]
 
     return run

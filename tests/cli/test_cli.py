@@ -257,7 +257,10 @@ WRONG = {
         ["report", "gone"],
         "gone: there is no such directory, allowed: ",
     ),
-    "a report of no runs": (["report", "taken"], "taken: found no finished run, allowed: directories that hold one"),
+    "a report of no runs": (
+        ["report", "taken"],
+        "taken: found no finished run, so nothing was written; allowed: directories that hold",
+    ),
     "a report of a file": (["report", "tiny.yaml"], "tiny.yaml: this is a file, allowed: a directory with runs"),
     "an unknown paper": (
         ["report", "taken", "--against", "nobody"],

@@ -11,8 +11,9 @@ from raysim.system.errors import ConfigError
 
 
 @pytest.fixture
-def terminal(on_a_terminal: Callable[..., str]) -> Callable[..., str]:
-    """A function that returns what a wrong command writes to standard error where that is a terminal."""
+def terminal(on_a_terminal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A function that returns what a wrong command writes to standard error where that is a wide terminal."""
+    monkeypatch.setenv("COLUMNS", "120")
     return partial(on_a_terminal, "stderr", 2)
 
 
@@ -36,6 +37,15 @@ def test_without_a_guess_it_has_two(terminal: Callable[..., str]) -> None:
 def test_a_mistake_of_the_command_line_has_one_or_two(terminal: Callable[..., str]) -> None:
     assert plain(terminal("run", "quikstart")).splitlines()[1:] == [
         "help: did you mean 'quickstart'? `raysim configs` lists all"
+    ]
+
+
+def test_a_long_line_breaks_between_words(terminal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert plain(terminal("check", "quickstart", "clients.count=0")).splitlines() == [
+        "error: found 0, allowed: a whole number",
+        "  >= 1 and <= 1000000",
+        "  --> clients.count=0",
     ]
 
 

@@ -68,7 +68,10 @@ def test_each_is_listed_with_a_line_of_its_own_words() -> None:
     assert lines["quickstart"] == "Five clients learn handwritten digits, rotated by a different angle in every task"
     assert lines["papers/re_fed_office31"] == "Re-Fed on Office-31: Amazon, DSLR, Webcam, one task each of 31 classes"
     assert all(len(words) > 20 for words in lines.values()), lines
-    assert max(len(line) for line in list_configs()) <= 120
+    assert not any("..." in line for line in list_configs())  # the whole sentences
+    cut = [*list_configs(longest=84)]
+    assert max(map(len, cut)) <= 120
+    assert any(line.endswith(" ...") for line in cut)
 
 
 SWEEPS = [name for name in bundled_names() if name.startswith("sweeps/")]

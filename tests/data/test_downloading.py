@@ -10,9 +10,10 @@ import pytest
 
 from raysim.cli import main
 from raysim.data import downloading
-from raysim.data.downloading import downloads_reported, staged_download
+from raysim.data.downloading import staged_download
 from raysim.data.mnist import mnist
 from raysim.system.errors import ConfigError
+from raysim.system.progress import progress_told
 
 datasets = pytest.importorskip("torchvision.datasets")
 
@@ -26,7 +27,7 @@ def test_files_take_their_places_when_all_are_there(tmp_path: Path) -> None:
     (root / "set").mkdir(parents=True)
     (root / "set" / "a.gz").write_text("old")
     (root / "notes.txt").write_text("mine")
-    with staged_download("x", root, "set/") as folder:
+    with staged_download("x", root, "set/", 1) as folder:
         assert tree(folder) == ["set", "set/a.gz"]  # the archive that is there already
         (folder / "set" / "b").write_text("new")
         (folder / "deep" / "er").mkdir(parents=True)
@@ -50,16 +51,25 @@ def test_what_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_it_is_said_how_far_a_download_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1.5 MiB have arrived when somebody looks; a link to what was there before does not count."""
+    """1.5 of 6 MB have arrived when somebody looks; a link to what was there before does not count."""
     monkeypatch.setattr(downloading, "SECONDS", 0.01)
     (tmp_path / "old.gz").write_bytes(bytes(2**22))
-    said: list[str] = []
-    with downloads_reported(said.append), staged_download("x", tmp_path, "") as folder:
-        (folder / "file").write_bytes(bytes(3 * 2**19))
+    said: list[tuple[str, float | None]] = []
+
+    def tell(text: str, share: float | None = None) -> None:
+        said.append((text, share))
+
+    with progress_told(tell), staged_download("x", tmp_path, "", 6) as folder:
+        (folder / "file").write_bytes(bytes(1_500_000))
         while len(said) < 3:
             pass
-    assert said[0] == "downloading x"
-    assert said[2] == "downloading x: 1.5 MiB"
+        (folder / "unpacked").write_bytes(bytes(9_000_000))
+        count = len(said)
+        while len(said) < count + 3:
+            pass
+    assert said[0] == ("downloading x: 6 MB", 0.0)
+    assert said[2] == ("downloading x: 2 of 6 MB", 0.25)
+    assert said[-1] == ("downloading x: 6 of 6 MB", 1.0)  # what is unpacked counts for no more than all
 
 
 CONFIG = {

@@ -12,7 +12,7 @@ from rich.console import Console
 import raysim
 from raysim.engine.events import RoundDone, Started, StartStep
 from raysim.launch import bar as bars
-from raysim.launch.bar import LiveRun, open_run_display
+from raysim.launch.bar import LiveRun, RunLines, open_run_display
 from raysim.launch.display import RunDisplay
 
 
@@ -81,14 +81,33 @@ def test_the_narrowest_has_no_bar(running: Any) -> None:
 def test_the_stage_is_named_while_a_run_starts(tiny: Any, at: Any) -> None:
     at(0)
     run = LiveRun(Console(width=80), tiny())
-    assert shown(run).startswith("starting ━")
+    assert shown(run) == "⠋ starting 0:00:00"
     at(65)
     run.take(StartStep("hosts: 12 of 24 ready"))
-    assert shown(run).startswith("hosts: 12 of 24 ready ━")
-    assert shown(run).endswith(" 0:01:05")
+    assert shown(run)[1:] == " hosts: 12 of 24 ready 0:01:05"
+    assert run.describe() == "hosts: 12 of 24 ready, 0:01:05"
+    run.take(StartStep("downloading mnist: 3 of 12 MB", share=0.25))
+    assert shown(run).startswith("downloading mnist: 3 of 12 MB ━")
     run.take(Started(None, 8))
     assert shown(run).startswith("task 1/2  ")
     assert shown(run).endswith(" left -:--:--")
+
+
+def test_a_log_has_a_line_about_a_long_silence(running: Any) -> None:
+    words = "task 2/3, round 30 of 90, loss 0.123, class-IL 60.0%, task-IL 85.0%, 0:01:30, left 0:01:50"
+    assert running(80).describe() == words
+
+
+def test_a_line_of_a_log_ends_its_silence(tiny: Any, at: Any) -> None:
+    """The last line was written after 20 s, so the next one is due after 50 s."""
+    at(0)
+    lines = RunLines(Console(file=io.StringIO()), tiny())
+    at(20)
+    lines.say("a line")
+    at(49)
+    assert not lines.silence.is_long()
+    at(50)
+    assert lines.silence.is_long()
 
 
 def test_only_the_rounds_since_a_resume_tell_how_long_is_left(tiny: Any, at: Any) -> None:

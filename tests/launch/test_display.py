@@ -98,6 +98,26 @@ def test_the_end_says_what_to_do_next(result: raysim.Result) -> None:
     assert "raysim report" not in stopped
 
 
+def test_a_run_that_was_stopped_in_its_first_task_says_so(result: raysim.Result) -> None:
+    nothing = {"class_il": summarise([], [0.1, 0.1]), "task_il": summarise([], [0.1, 0.1])}
+    text = shown(replace(result, status="interrupted", evaluation=nothing, rounds=1))
+    assert text.startswith("no task was finished, so there are no accuracies yet\ninterrupted: 1 round in ")
+    assert "average accuracy" not in text
+    later = shown(replace(result, status="interrupted"))
+    assert "average accuracy 50.0" in later
+    assert "no task was finished" not in later
+
+
+def test_words_are_not_broken_on_a_terminal(result: raysim.Result) -> None:
+    output = StringIO()
+    config = load(result.directory / "config.yaml")
+    show_result(result, Console(file=output, force_terminal=True, width=50), config, local=True)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", output.getvalue()).splitlines()
+    first = lines.index("average accuracy 50.0, forgetting 70.0, backward")
+    assert lines[first + 1] == "transfer -70.0, forward transfer 0.0, average"
+    assert f"report:        raysim report {result.directory}" in lines  # a command stays one line
+
+
 def test_what_reads_the_directory_of_custom_code_has_trust(tiny, tmp_path: Path) -> None:
     done = raysim.run(tiny(methods={"probes:Watchful": {}}), out=tmp_path / "run", local=True)
     assert f"evaluate:      raysim evaluate {done.directory} --trust\n" in shown(done)

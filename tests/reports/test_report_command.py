@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,10 +17,15 @@ import raysim
 from raysim.cli import main
 from raysim.config import load
 from raysim.config.yaml_text import to_yaml
+from raysim.reports.content import Report, Section
 from raysim.reports.formats import FORMATS
+from raysim.reports.grouping import group_runs
 from raysim.reports.plots.style import ShownFigure
-from raysim.reports.terminal import show_report
-from raysim.reports.write import write_report
+from raysim.reports.quantity_tables import ReportTable, tabulate_results
+from raysim.reports.reading import find_runs
+from raysim.reports.terminal import show_report, summarize_settings
+from raysim.reports.write import PLOTS, write_report
+from raysim.system.progress import progress_told
 
 Captured = pytest.CaptureFixture[str]
 
@@ -59,40 +65,71 @@ def test_bold_and_underlines_are_for_terminals(written: Written) -> None:
     assert written.elsewhere.endswith(
         "report: out/report.html (and .md, .tex, .csv, means.csv, plots/, figures/, tables/)\n"
     )
-    assert "domain-IL: what an added method changes in FedAvg\n" in written.elsewhere
+    assert "\nFedProx, compared with FedAvg, raises the average accuracy by " in written.elsewhere
 
 
 def test_on_a_narrow_terminal_no_number_is_broken(written: Written) -> None:
-    """Columns of numbers that do not fit come below, with the names of the rows."""
+    """The columns of numbers that do not fit are only in the page."""
     file = StringIO()
     show_report(written.report, Console(file=file, width=80))
     shown = file.getvalue().splitlines()
-    begin, end = (
-        next(k for k, line in enumerate(shown) if line.startswith(text)) for text in ("domain-IL: mean", "Bold")
-    )
+    begin, end = (next(k for k, line in enumerate(shown) if line.startswith(text)) for text in ("domain-IL", "Bold"))
     assert max(map(len, shown[begin:end])) <= 80
-    parts = [" ".join(line.split()) for line in shown[begin:end] if line.startswith(" FedAvg ")]
+    (part,) = [" ".join(line.split()) for line in shown[begin:end] if line.startswith(" FedAvg ")]
     (whole,) = (line for line in written.elsewhere.splitlines() if line.split()[:2] == ["FedAvg", "2"])
-    assert len(parts) > 1
-    assert " ".join([parts[0], *(part.removeprefix("FedAvg ") for part in parts[1:])]) == " ".join(whole.split())
+    columns = 2 + len(part.removeprefix("FedAvg 2 ").split(" ± ")) - 1
+    assert " ".join(whole.split()).startswith(part)
+    headings = len(written.report.sections[0].tables[0].headings)
+    assert f"and {headings - columns} more columns in report.html" in shown
     assert "…" not in file.getvalue()
 
 
-@pytest.mark.usefixtures("_here")
-def test_on_a_narrow_terminal_a_long_word_has_several_lines(capsys: Captured) -> None:
-    """The name of both settings is the heading of their column, wider than the terminal."""
+def describe(directory: Path) -> Report:
+    """A report without plots."""
+    settings = group_runs(find_runs([directory], []), [])
+    facts = ReportTable("What was run", ("", ""), [], texts=2)
+    return Report(
+        [Section(one, facts, [tabulate_results(one, "domain_il")], [], []) for one in settings], [], directory
+    )
+
+
+def test_of_many_settings_the_first_are_shown_each_with_its_best_method(tmp_path: Path) -> None:
+    """In setting k, FedProx has (0.5 + k/100) on both tasks, and FedAvg 0.4: its best is 51.0 % in the first."""
+    for number in range(1, 31):
+        best, changed = 0.5 + number / 100, {"training.batch_size": number}
+        make_run(tmp_path / f"{number:02}/FL", changed, {"domain_il": [[0.4, 0.4]] * 2})
+        prox = {**changed, "methods": {"fedprox": {"mu": 0.1}}}
+        make_run(tmp_path / f"{number:02}/prox", prox, {"domain_il": [[best, best]] * 2})
+    report = replace(describe(tmp_path), left_out=[f"line {number}" for number in range(100)])
+    file = StringIO()
+    show_report(report, Console(file=file, width=80))
+    shown = file.getvalue().splitlines()
+    assert len(shown) < 40
+    assert max(map(len, shown[:-1])) <= 80
+    assert shown[0] == "60 runs, 2 methods, 30 settings"
+    rows = [line.split()[-3:] for line in shown if re.match(r" \d+: ", line)]
+    assert rows == [["FedProx", "2", f"{50 + number}.0"] for number in range(1, 21)]
+    assert "and 10 more rows in report.html" in shown
+    assert "left out: 95 more in report.html" in shown
+    assert shown[-1].startswith(f"report: {tmp_path / 'report.html'} ")
+
+
+def test_equally_good_methods_are_counted(tmp_path: Path) -> None:
+    for number, methods in enumerate(({}, {"fedprox": {"mu": 0.1}}, {"ewc": {}})):
+        for size in (1, 2):
+            make_run(tmp_path / f"{size}-{number}", {"training.batch_size": size, "methods": methods})
+    (first, _) = summarize_settings(describe(tmp_path).sections).rows
+    assert [cell.text for cell in first[1:]] == ["FedAvg and 2 more", "3", "65.0"]
+
+
+def test_a_long_word_has_several_lines(tmp_path: Path) -> None:
     for count in (3, 4):
-        make_run(Path(f"runs/{count}"), {"name": "x" * 90, "clients.count": count})
-    show_report(write_report("runs"), Console(width=80))
-    lines = capsys.readouterr().out.splitlines()
-    begin = lines.index("What differs between the settings")
-    table = lines[begin + 1 : next(k for k, line in enumerate(lines) if k > begin and "mean" in line)]
+        make_run(tmp_path / f"{count}", {"name": "x" * 90, "clients.count": count})
+    file = StringIO()
+    show_report(describe(tmp_path), Console(file=file, width=80))
+    table = file.getvalue().splitlines()[:-1]
     assert max(map(len, table)) <= 80
     assert "".join(table).count("x") == 2 * 90
-    assert [line.split() for line in table if line.startswith(" clients.count ")] == [
-        ["clients.count", "3"],
-        ["clients.count", "4"],
-    ]
 
 
 def test_a_report_is_a_line_in_a_notebook(written: Written) -> None:
@@ -213,15 +250,22 @@ def test_a_terminal_is_told_how_far_it_is_and_a_pipe_is_not(capsys: Captured, mo
 
 def test_every_step_is_told(tmp_path: Path) -> None:
     """Two runs read; four plots of one setting: matrices, by task, forgetting, who holds what."""
+    kinds = [*enumerate(PLOTS, 1)]
     for seed in (0, 1):
         hold(make_run(tmp_path / "runs" / str(seed), {"seed": seed}))
-    told: list[str] = []
-    report = write_report(tmp_path / "runs", tmp_path / "out", tell=told.append)
+    told: list[tuple[str, float | None]] = []
+
+    def tell(text: str, share: float | None = None) -> None:
+        told.append((text, share))
+
+    with progress_told(tell):
+        report = write_report(tmp_path / "runs", tmp_path / "out", tell=tell)
     assert told == [
-        "reading runs: 1",
-        "reading runs: 2",
-        *(f"setting 1 of 1: plots: {number}" for number in range(1, 5)),
-        *(f"writing {name}" for name in FORMATS),
+        ("reading runs: 1", None),
+        ("reading runs: 2", None),
+        ("setting 1 of 1: its stream", 0.0),
+        *((f"setting 1 of 1: plots {k} of {len(PLOTS)}: {kind}", (k - 1) / len(PLOTS)) for k, kind in kinds),
+        *((f"writing {name}", 1.0) for name in FORMATS),
     ]
     assert len(report.sections[0].plots) == 4
 

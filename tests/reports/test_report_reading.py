@@ -161,7 +161,7 @@ def test_what_is_no_directory_with_runs_is_refused(tmp_path: Path, monkeypatch: 
         ("gone", "there is no such directory"),
         ("file", "this is a file"),
         ("locked", "the directory cannot be read: Permission denied"),
-        ("empty", "found no finished run, allowed"),
+        ("empty", "found no finished run, so nothing was written; allowed"),
         ("failed", "found no finished run (1 left out; "),
     ]:
         with pytest.raises(ConfigError) as refused:

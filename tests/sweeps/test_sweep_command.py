@@ -79,12 +79,14 @@ def test_lines_tell_of_every_run_and_failures_once_more_at_the_end(sweep_file: W
     assert main(["sweep", path, "--local"]) == 1
     output, errors = capsys.readouterr()
     lines = output.splitlines()
-    for line, method in zip(lines, ("FL", "FL + ER"), strict=False):
-        pattern = rf"done: runs/try/lr-0\.1/{re.escape(method)}: class-IL \d+\.\d%, task-IL \d+\.\d%, \d+ s"
+    for number, (line, method) in enumerate(zip(lines, ("FL", "FL + ER"), strict=False), 1):
+        pattern = (
+            rf"run {number} of 4 done: runs/try/lr-0\.1/{re.escape(method)}: class-IL \d+\.\d%, task-IL \d+\.\d%, \d+ s"
+        )
         assert re.fullmatch(pattern, line)
     assert [line.split(":")[:2] for line in lines[2:4]] == [
-        ["failed", " runs/try/lr-1.0e+30/FL"],
-        ["failed", " runs/try/lr-1.0e+30/FL + ER"],
+        ["run 3 of 4 failed", " runs/try/lr-1.0e+30/FL"],
+        ["run 4 of 4 failed", " runs/try/lr-1.0e+30/FL + ER"],
     ]
     assert "diverged in round 1" in lines[2]
     assert lines[4:] == [
@@ -92,7 +94,7 @@ def test_lines_tell_of_every_run_and_failures_once_more_at_the_end(sweep_file: W
         "sweep directory: runs/try",
         "report:          raysim report runs/try",
     ]
-    assert errors.splitlines() == lines[2:4]
+    assert errors.splitlines() == [line.partition(" of 4 ")[2] for line in lines[2:4]]
 
     assert main(["sweep", path, "--list"]) == 0
     listing = [re.split("  +", line) for line in capsys.readouterr().out.splitlines()]
@@ -174,6 +176,8 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
         first = rows()
         assert [row[:2] for row in first] == [("seed-0", "done"), ("seed-1", "waiting"), ("seed-2", "waiting")]
         assert first[0][3].startswith("class-IL ")
+        shown.tell("starting Ray")
+        assert str(shown.table().caption).startswith("starting Ray · 4 runs: 1 done, 3 waiting · 0:00:")
         shown.begin(cells[3])
         assert rows()[-1] == ("seed-3", "running", "starting", "")
         shown.take(cells[3], Started({}, 4))

@@ -13,11 +13,11 @@ from raysim.data.dataset import Dataset
 from raysim.data.decoding import Color, decode_dataset
 from raysim.data.detection.box_rows import BoxRows, Row
 from raysim.data.detection.proportions import is_stored_size
-from raysim.data.downloading import report_progress
 from raysim.data.pictures import read_sizes
 from raysim.objectives.boxes import ROW, pad_boxes
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
+from raysim.system.progress import tell_progress
 
 MOST_COMPARED = 10_000  # names that a wrong one is compared with, for the advice
 LISTED = 36  # names in a message
@@ -120,7 +120,7 @@ def _read_as_stored(images: Sequence[AnnotatedImage]) -> Iterator[Path]:
     """Yield the images of which boxes belong to the pixels as stored, and refuse images of other proportions."""
     for number, image in enumerate(images):
         if number % OFTEN == OFTEN - 1:
-            report_progress(f"comparing sizes: {number + 1:,} of {len(images):,} images")
+            tell_progress(f"comparing sizes: {number + 1:,} of {len(images):,} images", number / len(images))
         if image.size is None:
             continue
         sizes = read_sizes(image.path)

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 from raysim.config.error_text import show
 from raysim.data.detection.annotated import list_some
 from raysim.data.detection.proportions import is_number, is_side
-from raysim.data.downloading import report_progress
 from raysim.data.paths import require_file
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
+from raysim.system.progress import tell_progress
 
 OFTEN = 2**18  # entries between two reports of progress
 LONG = 2**24  # bytes of a file whose reading is reported
@@ -68,7 +68,7 @@ class _Entries:
         fields = LISTS[self.name]
         for number, row in enumerate(self.rows):
             if number % OFTEN == OFTEN - 1:
-                report_progress(f"reading {self.name}: {number + 1:,} of {len(self.rows):,}")
+                tell_progress(f"reading {self.name}: {number + 1:,} of {len(self.rows):,}", number / len(self.rows))
             if not isinstance(row, dict):
                 self.refuse(number, f"found {show(row)}, allowed: an entry with {', '.join(fields)}")
             for field in fields:
@@ -150,7 +150,7 @@ def _load(key: str, file: Path) -> object:
     require_file(key, file)
     size = file.stat().st_size
     if size > LONG:
-        report_progress(f"reading {file.name}: {size / 2**20:,.0f} MiB")
+        tell_progress(f"reading {file.name}: {size / 2**20:,.0f} MiB")
     require_memory(size * (1 + CHARACTER), key, file)
     data = file.read_bytes()
     objects = {b"{": OBJECT, b"[": LIST, b":": FIELD, b",": ITEM}

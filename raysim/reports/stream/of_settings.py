@@ -13,6 +13,7 @@ from raysim.reports.reading import FinishedRun
 from raysim.reports.stream.facts import collect_facts
 from raysim.reports.stream.picture import draw_facts
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.progress import tell_progress
 
 WIDTH = 7.6  # inches
 MOST = 12  # streams of a report
@@ -35,7 +36,7 @@ def draw_streams(
         left_out: receives a line for each stream that is not drawn.
     """
     drawn: dict[str, tuple[int, Plot | None]] = {}  # by stream: the setting that has it first, its plot
-    for setting in settings:
+    for done, setting in enumerate(settings):
         run, plot = setting.runs[0], None
         stream = identify(run)
         if stream in drawn:
@@ -44,6 +45,7 @@ def draw_streams(
             continue
         try:
             if not custom_names(run.config):  # a report imports no code that runs name
+                tell_progress(f"setting {setting.number} of {len(settings)}: its stream", done / len(settings))
                 plot = _write(run, folder, f"{setting.number}-stream", len(drawn))
         except MissingData:  # many reports are written where the data never were
             pass
