@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from site_math import DISPLAY, INLINE, convert_display, convert_inline
 
 import raysim
+from raysim.algorithms import GROUPS
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / ".gallery"  # where tools/gallery.py runs the gallery's commands
@@ -67,7 +68,8 @@ PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+)(?: (?P<words>[^\n]+))? -->$
 def on_config(config: Any) -> Any:
     """Put the pages in their sections, those that are new too."""
     config.site_name = f"raysim {raysim.__version__}"
-    config.nav = order_pages([*OWN.values(), *(str(path.relative_to(ROOT / "docs")) for path in _pages())])
+    pages = [*OWN.values(), *(str(path.relative_to(ROOT / "docs")) for path in _pages())]
+    config.nav = [{name: group_methods(found) for name, found in part.items()} for part in order_pages(pages)]
     return config
 
 
@@ -79,6 +81,16 @@ def order_pages(pages: list[str]) -> list[dict[str, list[str]]]:
         placed[section] = list(dict.fromkeys(found))
         left = [page for page in left if page not in found]
     return [{section: placed[section]} for section in ORDER if placed[section]]
+
+
+def group_methods(pages: list[str]) -> list[Any]:
+    """Return a section's pages with the methods' pages in their groups. Pages of no method come first."""
+    found = {
+        group: [page for name in names if (page := f"methods/{name}.md") in pages] for group, names in GROUPS.items()
+    }
+    grouped = {page for members in found.values() for page in members}
+    alone = [page for page in pages if page not in grouped]
+    return [*alone, *({group: members} for group, members in found.items() if members)]
 
 
 def on_files(files: Files, config: Any) -> Files:
