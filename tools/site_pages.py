@@ -35,7 +35,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "tutorial.md",
         "quickstart.md",
         "asynchronous.md",
-        "first_adapters.md",
+        "adapters.md",
         "first_cluster.md",
         "experiments.md",
         "writing_a_method.md",
