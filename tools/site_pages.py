@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from site_math import DISPLAY, INLINE, convert_display, convert_inline
 
 import raysim
+from raysim.algorithms import GROUPS
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / ".gallery"  # where tools/gallery.py runs the gallery's commands
@@ -33,7 +34,6 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "concepts.md",
         "tutorial.md",
         "experiments.md",
-        "first_adapters.md",
         "writing_a_method.md",
     ],
     "Choose": ["choose.md", "scenarios.md", "gallery.md", "leaderboard.md", "coming_from.md"],
@@ -81,7 +81,8 @@ def on_config(config: Any) -> Any:
     """Put the pages in their sections, those that are new too."""
     config.site_name = f"raysim {raysim.__version__}"
     pages = [str(path.relative_to(ROOT / "docs")) for path in _pages()]
-    config.nav = order_pages([*OWN.values(), *(page for page in pages if not page.startswith("decisions/"))])
+    parts = order_pages([*OWN.values(), *(page for page in pages if not page.startswith("decisions/"))])
+    config.nav = [{name: group_methods(found) for name, found in part.items()} for part in parts]
     return config
 
 
@@ -100,6 +101,16 @@ def rank_in_search(page: str) -> dict[str, Any]:
     if any(Path(page).match(pattern) for pattern in NOT_SEARCHED) or page.startswith("files/"):
         return {"exclude": True}
     return {"boost": next((boost for pattern, boost in BOOSTS.items() if Path(page).match(pattern)), 1)}
+
+
+def group_methods(pages: list[str]) -> list[Any]:
+    """Return a section's pages with the methods' pages in their groups. Pages of no method come first."""
+    found = {
+        group: [page for name in names if (page := f"methods/{name}.md") in pages] for group, names in GROUPS.items()
+    }
+    grouped = {page for members in found.values() for page in members}
+    alone = [page for page in pages if page not in grouped]
+    return [*alone, *({group: members} for group, members in found.items() if members)]
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -40,6 +40,7 @@ class Kind:
         parent: the required base class.
         listed: the name of the kind in `raysim list`, if it is listed.
         about: what the components of the kind do.
+        groups: the place of the same table by group, if its components are grouped.
     """
 
     table: str
@@ -50,6 +51,7 @@ class Kind:
     parent: str | None = None
     listed: str | None = None
     about: str = ""
+    groups: str | None = None
 
 
 KINDS = {
@@ -58,6 +60,7 @@ KINDS = {
         parent="raysim.api:Method",
         listed="methods",
         about="what clients and server do beyond FedAvg",
+        groups="raysim.algorithms:GROUPS",
     ),
     "dataset": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets", about="the clients' data"),
     "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models", about="the networks"),
@@ -127,9 +130,20 @@ _trusted: ContextVar[frozenset[str] | None] = ContextVar("_trusted", default=Non
 
 def table(kind: str) -> Mapping[str, str]:
     """Import and return the table of a kind."""
-    module, _, attribute = KINDS[kind].table.partition(":")
-    found: Mapping[str, str] = getattr(importlib.import_module(module), attribute)
+    found: Mapping[str, str] = _import_table(KINDS[kind].table)
     return found
+
+
+def groups(kind: str) -> Mapping[str, Mapping[str, str]]:
+    """Import and return the table of a kind by group. A kind without groups has one, with an empty name."""
+    place = KINDS[kind].groups
+    found: Mapping[str, Mapping[str, str]] = {"": table(kind)} if place is None else _import_table(place)
+    return found
+
+
+def _import_table(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def resolve(kind: str, name: str) -> Callable[..., Any]:

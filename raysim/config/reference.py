@@ -1,6 +1,7 @@
 """The reference of all keys: as JSON Schema for editors, and as text for `raysim list` and the documentation."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,7 +12,7 @@ from raysim.config.component import Component
 from raysim.config.document import to_plain
 from raysim.config.error_text import describe_unknown
 from raysim.config.experiment import MemoryConfig
-from raysim.config.lookup import KINDS, resolve, table
+from raysim.config.lookup import KINDS, groups, resolve, table
 from raysim.config.schema import Config
 from raysim.config.signature import keys_of
 from raysim.config.yaml_text import to_yaml_line
@@ -136,8 +137,9 @@ def find_components(listed: str | None, name: str | None = None) -> Iterator[dic
         raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds, meant=meant)}")
     kind = kinds[listed]
     if name is None:
-        for known in table(kind):
-            yield {"name": known, "description": first_line(resolve(kind, known))}
+        for group, names in groups(kind).items():
+            of = {"group": group} if group else {}
+            yield from ({"name": known, "description": first_line(resolve(kind, known))} | of for known in names)
         return
     component = resolve(kind, name)
     for key, default, allowed, words in describe_block(keys_of(component)):
@@ -155,7 +157,9 @@ def list_components(listed: str | None, name: str | None = None) -> Iterator[str
         yield from (f"{kind:<{width}} {about}" for kind, about in found)
         yield "`raysim list KIND` lists the names, `raysim list KIND NAME` a name's keys."
     elif name is None:
-        yield from (f"{known:<{width}} {description}" for known, description in found)
+        for group, members in groupby(found, key=lambda one: one[2:]):
+            yield from (f"{heading}:" for heading in group)
+            yield from (f"{'  ' * len(group)}{known:<{width}} {description}" for known, description, *_ in members)
     else:
         if about := describe_component(listed, name):
             yield f"{name:<{width}} {about}"

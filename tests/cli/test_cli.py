@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 import raysim
-from raysim.algorithms import METHODS
+from raysim.algorithms import GROUPS, METHODS
 from raysim.cli import main
 from raysim.config import Config, load
 from raysim.data import DATASETS
@@ -358,9 +358,12 @@ def test_the_schema_is_json_that_describes_every_block(capsys: Captured) -> None
 @pytest.mark.parametrize(("kind", "table"), [("methods", METHODS), ("datasets", DATASETS), ("models", MODELS)])
 def test_list_prints_what_exists(kind: str, table: dict[str, str], capsys: Captured) -> None:
     assert main(["list", kind]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.splitlines()
+    lines = [line for line in printed if not line.endswith(":")]
     assert [line.split()[0] for line in lines] == list(table)
     assert all(len(line.split()) > 3 for line in lines)
+    headings = [line.removesuffix(":") for line in printed if line not in lines]
+    assert headings == ([*GROUPS] if kind == "methods" else [])
 
 
 def test_help_and_version(capsys: Captured) -> None:

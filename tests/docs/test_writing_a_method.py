@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from pages import ROOT, blocks
+from small import small
 
 import raysim
+from raysim.config import load
 
 PAGE = ROOT / "docs" / "writing_a_method.md"
 SOURCE = (ROOT / "raysim" / "algorithms" / "ewc.py").read_text(encoding="utf-8")
@@ -20,6 +22,21 @@ def lines_of(text: str) -> list[str]:
 def test_its_blocks_are_all_of_ewc_below_the_docstring() -> None:
     shown = "\n".join(block for block in blocks(PAGE, "python") if block in SOURCE)
     assert lines_of(shown) == lines_of(SOURCE[SOURCE.index("from __future__") :])
+
+
+def test_the_first_method_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its term has a gradient unless its strength is 0, with which the run is FedAvg's."""
+    first = blocks(PAGE, "python")[0]
+    (tmp_path / "my_method.py").write_text(first)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {}
+    for strength in (None, 0.0, 0.1):
+        methods = {} if strength is None else {"my_method:SmallLogits": {"strength": strength}}
+        config = load(ROOT / QUICKSTART, {"methods": methods, "logging.tensorboard": False})
+        run = raysim.run(load(config, small(config)), out=tmp_path / str(strength), local=True)
+        found[strength] = run.model_sha256
+    assert found[None] == found[0.0] != found[0.1]
 
 
 @pytest.mark.soak
