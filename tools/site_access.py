@@ -22,7 +22,7 @@ def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
 
 
 def on_page_content(html: str, **context: Any) -> str:
-    """Mark tables of keys for the phone, which stacks their rows. Make an empty corner of a table no header: it names nothing."""
+    """Mark tables of keys for the phone, which stacks their rows. Make a header without text a plain cell."""
     marked = KEYS.sub(lambda table: f'<div class="keys">{table[0]}</div>', html)
     return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", marked)
 

@@ -59,9 +59,11 @@ addEventListener("load", () => setTimeout(async () => {
   parent.postMessage({ page: PAGE, width: innerWidth, scheme, faults }, "*");
 }, 2000));
 </script>"""
-ACCESS = r"""
-  const script = Object.assign(document.createElement("script"), { src: AXE });
+LOAD_AXE = r"""
+  const script = Object.assign(document.createElement("script"), { src: ADDRESS });
   await new Promise((loaded) => { script.onload = loaded; document.head.append(script); });
+"""
+ASK_AXE = r"""
   for (const { id, impact, nodes } of (await axe.run(document, { resultTypes: ["violations"] })).violations)
     if (impact === "serious" || impact === "critical")
       faults.push(`axe-core: ${impact}: ${id}, ${nodes.length} times, first ${nodes[0].target}: `
@@ -83,7 +85,7 @@ def _find_axe() -> Path | None:
 
 
 AXE = _find_axe()
-ACCESSIBLE = ACCESS.replace("AXE", json.dumps(AXE.as_uri())) if AXE else ""
+ACCESSIBLE = LOAD_AXE.replace("ADDRESS", json.dumps(AXE.as_uri())) + ASK_AXE if AXE else ""
 """For `look`: what axe-core finds serious or critical in a page. Empty where axe-core is not installed."""
 WITHOUT_AXE = "no axe-core to look for what some readers cannot read or reach: pip install axe-playwright-python"
 
