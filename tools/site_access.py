@@ -10,7 +10,8 @@ import re
 from typing import Any
 
 DIALOG = 'role="dialog"'
-KEYS = re.compile(r"<table>\n<thead>\n<tr>\n<th>key</th>.*?</table>", re.DOTALL)
+# the tables that tools/config_reference.py writes
+STACKED = re.compile(r"<table>\n<thead>\n<tr>\n<th>(key|method)</th>\n<th>what it is</th>.*?</table>", re.DOTALL)
 WITHOUT_NAVIGATION = ("index.md",)  # the only page of its section: the column beside it would be empty
 
 
@@ -22,8 +23,8 @@ def on_page_markdown(markdown: str, page: Any, **context: Any) -> str:
 
 
 def on_page_content(html: str, **context: Any) -> str:
-    """Mark tables of keys for the phone, which stacks their rows. Make a header without text a plain cell."""
-    marked = KEYS.sub(lambda table: f'<div class="keys">{table[0]}</div>', html)
+    """Mark the tables of a reference for the phone, which stacks their rows. Make a header without text a cell."""
+    marked = STACKED.sub(lambda table: f'<div class="stacked of-{table[1]}s">{table[0]}</div>', html)
     return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", marked)
 
 

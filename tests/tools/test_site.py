@@ -128,11 +128,12 @@ def test_what_some_readers_cannot_read_or_reach_is_seen(tmp_path: Path) -> None:
     assert len(found) == 2 * 3 * 2
 
 
-def test_a_table_of_keys_is_marked_for_phones_and_an_empty_corner_is_no_header() -> None:
+def test_a_table_of_a_reference_is_marked_for_phones_and_an_empty_corner_is_no_header() -> None:
     keys = "<table>\n<thead>\n<tr>\n<th>key</th>\n<th>what it is</th>\n</tr>\n</thead>\n</table>"
     other = keys.replace("<th>key</th>", '<th style="text-align: right;"></th>')
     assert site_access.on_page_content(keys + other) == (
-        f'<div class="keys">{keys}</div>' + keys.replace("<th>key</th>", '<td style="text-align: right;"></td>')
+        f'<div class="stacked of-keys">{keys}</div>'
+        + keys.replace("<th>key</th>", '<td style="text-align: right;"></td>')
     )
 
 
