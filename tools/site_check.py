@@ -59,8 +59,8 @@ addEventListener("load", () => setTimeout(async () => {
   parent.postMessage({ page: PAGE, width: innerWidth, scheme, faults }, "*");
 }, 2000));
 </script>"""
-LOAD_AXE = r"""
-  const script = Object.assign(document.createElement("script"), { src: ADDRESS });
+LOAD_AXE = """
+  const script = Object.assign(document.createElement("script"), { src: "ADDRESS" });
   await new Promise((loaded) => { script.onload = loaded; document.head.append(script); });
 """
 ASK_AXE = r"""
@@ -85,8 +85,8 @@ def _find_axe() -> Path | None:
 
 
 AXE = _find_axe()
-ACCESSIBLE = LOAD_AXE.replace("ADDRESS", json.dumps(AXE.as_uri())) + ASK_AXE if AXE else ""
-"""For `look`: what axe-core finds serious or critical in a page. Empty where axe-core is not installed."""
+ACCESSIBLE = f"if (innerWidth !== {WIDTHS[1]}) {{{LOAD_AXE.replace('ADDRESS', AXE.as_uri())}{ASK_AXE}}}" if AXE else ""
+"""For `look`: what axe-core finds serious or critical on a phone and a desk. Empty where axe-core is not installed."""
 WITHOUT_AXE = "no axe-core to look for what some readers cannot read or reach: pip install axe-playwright-python"
 
 
