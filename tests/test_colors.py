@@ -59,15 +59,27 @@ def test_the_live_page_draws_tasks_and_matrices_in_the_colors_of_the_table() -> 
 
 @pytest.mark.parametrize(("name", "page"), [("light", LIGHT), ("dark", DARK)])
 def test_the_pictures_of_the_readme_have_the_colors_of_the_table(name: str, page: dict[str, str]) -> None:
-    for picture, tasks in (("hero", COLORS[:3]), ("gains", (COLORS[0], COLORS[2]))):
+    for picture, tasks in (("hero", COLORS[:3]), ("hero-phone", ()), ("gains", (COLORS[0], COLORS[2]))):
         text = (ASSETS / f"{picture}-{name}.svg").read_text()
         used = {*re.findall(r"(?:stroke|fill): (#\w{6})", text)}
         assert {color.lower() for color in tasks} | {page["ink"]} <= used
         assert used <= {color.lower() for color in tasks} | {page["ink"], "#0d1117", "#ffffff", "#000000"}
 
 
-def test_the_cells_of_the_readmes_matrices_are_on_the_scale() -> None:
-    text = (ASSETS / "hero-light.svg").read_text()
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_the_letters_of_the_phones_picture_are_12_pixels_on_a_screen_of_360(name: str) -> None:
+    """A letter is drawn 100 high and scaled. A screen of 360 with margins of 16 has 328 for the picture."""
+    text = (ASSETS / f"hero-phone-{name}.svg").read_text()
+    width = re.search(r'viewBox="0 0 ([\d.]+) ', text)
+    scales = [float(scale) for scale in re.findall(r"scale\(([\d.]+) -", text)]
+    assert width is not None
+    assert len(scales) >= 4 + 6 + 3  # lines of titles, rows' and columns' numbers, and more
+    assert min(scales) * 100 * 328 / float(width[1]) >= 12
+
+
+@pytest.mark.parametrize("picture", ["hero", "hero-phone"])
+def test_the_cells_of_the_readmes_matrices_are_on_the_scale(picture: str) -> None:
+    text = (ASSETS / f"{picture}-light.svg").read_text()
     images = [Image.open(BytesIO(base64.b64decode(data))) for data in re.findall(r"base64,([^\"]+)", text)]
     pixels = [np.asarray(image.convert("RGB")).reshape(-1, 3) for image in images]
     colored = [found for found in pixels if np.ptp(found, axis=1).any()]  # the others are grey digits

@@ -1,4 +1,4 @@
-"""The config reference as Markdown: every key with its default, what it allows and what it is.
+"""The config reference as Markdown: every key with what it is, what it allows and its default.
 
 `make docs` writes it to docs/config.md, and the keys of every method into its page under docs/methods/.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -22,27 +22,24 @@ from raysim.config.signature import keys_of
 
 HEAD = """# Config reference
 
-Every key, from the schema: `make docs` writes this page. `required` stands for a key without a default. Keys are
-dotted here as on the command line: `training.optimizer.lr=0.1`; N is a place in a list, from 0. `raysim check CONFIG
---schema` prints the same as JSON Schema, for editors.
+Set a key in a config's YAML file, or after the config on the command line: `training.optimizer.lr=0.1`. A key without
+a default is `required`. N is a place in a list, from 0. `raysim check CONFIG --schema` prints the same keys as JSON
+Schema, for editors.
+
+Go to: {blocks}.
 """
 PLURALS = {kind: f"{kind[0].upper()}{kind[1:]}s".replace("ys", "ies") for kind in KINDS}
-BY_NAME = {
-    "methods": ("method", "What they do is said under [methods](methods/README.md)."),
-    "callbacks": ("callback", "What they are told is said under [callbacks](callbacks.md)."),
-}
-"""The keys whose values are components by their names: the kind, and where more is said."""
 OPENS, CLOSES = "<!-- keys, written by make docs -->", "<!-- end of keys -->"
 
 
 def render_reference() -> str:
     """Return the whole page."""
-    parts = [HEAD, "## A run", "\n".join(_rows("", Config))]
-    for name, field in Config.model_fields.items():
-        below = list(_sections(name, field))
-        parts += [f"## {name}", *below] if below else []
     # both kinds of scenario have the same boundaries, both kinds of schedule the same speeds: once is enough
-    return "\n\n".join(part.strip() for part in dict.fromkeys(parts)) + "\n"
+    below = {name: "\n\n".join(dict.fromkeys(_sections(name, field))) for name, field in Config.model_fields.items()}
+    sections = {name: f"## {name}\n\n{text}" for name, text in below.items() if text}
+    rows = [_point_below(row, sections) for row in _rows("", Config)]
+    links = " · ".join(f"[{name}](#{name})" for name in sections)
+    return "\n\n".join([HEAD.format(blocks=links).strip(), "## A run", "\n".join(rows), *sections.values()]) + "\n"
 
 
 def render_keys(component: Callable[..., Any], prefix: str = "") -> str:
@@ -65,12 +62,33 @@ def write_reference(docs: Path) -> None:
             page.write_text(insert_keys(page.read_text(encoding="utf-8"), page.stem), encoding="utf-8")
 
 
+def _list_methods() -> str:
+    """Return the table of methods: what each is, and the names of its keys. They are described on its page alone."""
+    rows = ["| method | what it is | its keys |", "|---|---|---|"]
+    for name in table("method"):
+        method = resolve("method", name)
+        keys = ", ".join(f"`{field.alias or key}`" for key, field in keys_of(method).model_fields.items())
+        rows.append(_row(f"[`{name}`](methods/{name}.md#keys)", first_line(method), keys or "none"))
+    return "\n".join(rows)
+
+
+def _point_below(row: str, sections: Collection[str]) -> str:
+    """Return a row of the first table with a link for what the key's own section has: its keys and their defaults."""
+    key = row.removeprefix("| `").partition("`")[0]
+    if key not in sections:
+        return row
+    linked = re.sub(r"(a block|, and)( with)? the keys [^|]*? \|", rf"\1\2 [these keys](#{key}) |", row)
+    return re.sub(r"\| `\{[^|]{30,}\}` \|$", f"| [below](#{key}) |", linked)
+
+
 def _sections(path: str, field: FieldInfo) -> Iterator[str]:
     """Yield the parts below a key with a block, with one of several blocks, or with a list of blocks."""
-    if path in BY_NAME:
-        kind, more = BY_NAME[path]
-        yield f"{field.description} {more}"
-        yield from _components(kind, f"{path}.{{name}}.")
+    if path == "methods":
+        yield f"{field.description} A method's page describes its keys, and so does `raysim list methods NAME`."
+        yield _list_methods()
+    elif path == "callbacks":
+        yield f"{field.description} [Callbacks](callbacks.md) has examples."
+        yield from _components("callback", f"{path}.{{name}}.")
     for below, block in _blocks_in(path, field.annotation):
         if issubclass(block, BareComponent):  # a name, as the key's own row says, where none of raysim's has keys
             if any(keys_of(resolve(block.what, name)).model_fields for name in table(block.what)):
@@ -90,20 +108,23 @@ def _sections(path: str, field: FieldInfo) -> Iterator[str]:
 
 
 def _rows(prefix: str, block: type[BaseModel]) -> Iterator[str]:
-    yield "| key | default | allowed | what it is |"
+    yield "| key | what it is | allowed | default |"
     yield "|---|---|---|---|"
     for key, default, allowed, description in describe_block(block):
-        cells = (f"`{prefix}{key}`", default if default == REQUIRED_KEY else f"`{default}`", allowed, description)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        cells = (f"`{prefix}{key}`", description, allowed, default if default == REQUIRED_KEY else f"`{default}`")
+        yield _row(*cells)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _components(kind: str, prefix: str) -> Iterator[str]:
     yield f"### {PLURALS[kind]}"
     for name in table(kind):
         component = resolve(kind, name)
-        link = f"\n[More](methods/{name}.md)." if kind == "method" else ""
         yield f"#### `{name}`"
-        yield f"{first_line(component)}{link}"
+        yield first_line(component)
         keys, start = keys_of(component).model_fields, prefix.format(name=name)
         if keys:
             yield render_keys(component, start)

@@ -2,8 +2,9 @@
 
     python tools/site_check.py [FOLDER]
 
-Where there is a Chromium, some pages are opened in it, on a phone's, a tablet's and a desk's width, light and dark. And
-questions are typed into the site's search.
+Where there is a Chromium, some pages are opened in it, on a phone's, a tablet's and a desk's width, light and dark. Where
+axe-core is installed too, it looks for what some readers cannot see, read or reach in them. And questions are typed into
+the site's search.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from html import unescape
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -34,7 +36,7 @@ METHODS_OWN = [name for name in raysim.api.__all__ if name not in raysim.__all__
 DOCUMENTED = [*(f"raysim.{name}" for name in raysim.__all__), *(f"raysim.api.{name}" for name in METHODS_OWN)]
 SEEN = (
     *("index.html", "choose.html", "metrics.html", "gallery.html", "scenarios.html", "methods/index.html"),
-    *("config.html", "api.html"),
+    *("config.html", "api.html", "leaderboard.html"),
     *("coming_from.html", "methods/icarl.html"),  # a wide table, and wide formulas
 )
 WIDTHS = (400, 800, 1400)  # a phone's, a tablet's, a desk's
@@ -49,7 +51,7 @@ TYPING = "--virtual-time-budget=60000"  # the last value of an option counts
 LOOK = r"""<script>
 const faults = [];
 addEventListener("error", (event) => faults.push(event.message || "not loaded: " + event.target.outerHTML), true);
-addEventListener("load", () => setTimeout(() => {
+addEventListener("load", () => setTimeout(async () => {
   const wide = document.documentElement.scrollWidth - innerWidth;
   if (wide > 0) faults.push("it is wider than the screen by " + wide + " pixels");
   for (const image of document.images) if (!image.naturalWidth) faults.push("not drawn: " + image.outerHTML);
@@ -61,6 +63,16 @@ addEventListener("load", () => setTimeout(() => {
   parent.postMessage({ page: PAGE, width: innerWidth, scheme, faults }, "*");
 }, 2000));
 </script>"""
+LOAD_AXE = """
+  const script = Object.assign(document.createElement("script"), { src: "ADDRESS" });
+  await new Promise((loaded) => { script.onload = loaded; document.head.append(script); });
+"""
+ASK_AXE = r"""
+  for (const { id, impact, nodes } of (await axe.run(document, { resultTypes: ["violations"] })).violations)
+    if (impact === "serious" || impact === "critical")
+      faults.push(`axe-core: ${impact}: ${id}, ${nodes.length} times, first ${nodes[0].target}: `
+        + nodes[0].failureSummary.split("\n").slice(1).map((line) => line.trim()).join("; "));
+"""
 COLLECT = """<!DOCTYPE html><meta name="color-scheme" content="SCHEME"><pre id="found"></pre><script>
 const found = [];
 addEventListener("message", ({ data }) => {
@@ -68,6 +80,18 @@ addEventListener("message", ({ data }) => {
   document.getElementById("found").textContent = JSON.stringify(found);
 });
 </script>"""
+
+
+def _find_axe() -> Path | None:
+    """Return axe-core's script, which a package for another browser driver carries, without importing the package."""
+    package = find_spec("axe_playwright_python")
+    return Path(package.origin).with_name("axe.min.js") if package and package.origin else None
+
+
+AXE = _find_axe()
+ACCESSIBLE = f"if (innerWidth !== {WIDTHS[1]}) {{{LOAD_AXE.replace('ADDRESS', AXE.as_uri())}{ASK_AXE}}}" if AXE else ""
+"""For `look`: what axe-core finds serious or critical on a phone and a desk. Empty where axe-core is not installed."""
+WITHOUT_AXE = "no axe-core to look for what some readers cannot read or reach: pip install axe-playwright-python"
 
 
 class _Page(HTMLParser):
@@ -105,7 +129,7 @@ def find_faults(site: Path) -> Iterator[str]:
 def look(site: Path, pages: Sequence[str] = SEEN, more: str = "") -> Iterator[str]:
     """Yield what is wrong with pages in a browser, at every width, light and dark.
 
-    `more` is script that adds to the list `faults` what else is wrong with a page.
+    `more` is script that adds to the list `faults` what else is wrong with a page; it may wait for something.
     """
     with tempfile.TemporaryDirectory() as made:
         copy = Path(made) / "site"
@@ -120,7 +144,7 @@ def look(site: Path, pages: Sequence[str] = SEEN, more: str = "") -> Iterator[st
             around = Path(made) / f"{scheme}.html"
             around.write_text(COLLECT.replace("SCHEME", scheme) + frames)
             command = [str(BROWSER), *QUIET, f"--user-data-dir={made}/{scheme}", "--dump-dom", around.as_uri()]
-            shown = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+            shown = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True).stdout
             found = json.loads(unescape(shown.partition('<pre id="found">')[2].partition("</pre>")[0]) or "[]")
             seen = {(one["page"], one["width"]) for one in found}
             for page, width in product(pages, WIDTHS):
@@ -143,7 +167,9 @@ def ask(site: Path) -> Iterator[str]:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "site")
-    faults = [*find_faults(folder), *((*look(folder), *ask(folder)) if BROWSER else ())]
+    faults = [*find_faults(folder), *((*look(folder, more=ACCESSIBLE), *ask(folder)) if BROWSER else ())]
     print(*faults, sep="\n", file=sys.stderr)
-    print(f"{folder}: {len(faults)} faults" + ("" if BROWSER else "; no Chromium to look at its pages with"))
+    missing = [] if BROWSER else ["no Chromium to look at its pages with"]
+    missing += [] if AXE else [WITHOUT_AXE]
+    print("; ".join([f"{folder}: {len(faults)} faults", *missing]))
     sys.exit(bool(faults))

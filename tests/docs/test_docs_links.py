@@ -23,6 +23,19 @@ def test_links_lead_somewhere() -> None:
     assert nowhere == []
 
 
+def test_pictures_are_there() -> None:
+    """Also those of `<picture>`, of which a browser takes the first that fits: dark and narrow before narrow."""
+    for page in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        shown = re.findall(r'(?:srcset|src)="([^"]+)"', page.read_text(encoding="utf-8"))
+        assert [Path(path).stem for path in shown[:4]] == [
+            "hero-phone-dark",
+            "hero-phone-light",
+            "hero-dark",
+            "hero-light",
+        ]
+        assert [path for path in shown if not (page.parent / path).is_file()] == []
+
+
 def test_every_page_is_reached_from_the_readme() -> None:
     reached, new = set(), {ROOT / "README.md"}
     while new:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 from annotated_types import Ge, doc
-from config_reference import CLOSES, OPENS, insert_keys, render_reference, write_reference
+from config_reference import CLOSES, OPENS, insert_keys, render_keys, render_reference, write_reference
 from pages import ROOT
 
 from raysim.config import build_json_schema, lookup
@@ -35,15 +35,33 @@ def test_every_row_says_what_its_key_is() -> None:
     rows = [line for line in render_reference().splitlines() if line.startswith("| `")]
     assert len(rows) > 120
     for row in rows:
-        key, default, allowed, words = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
+        key, words, allowed, default = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
         assert default, key
         assert allowed, key
         assert words, key
 
 
 def test_every_key_of_the_schema_is_there() -> None:
-    page = render_reference()
+    page = render_reference() + "".join(render_keys(lookup.resolve("method", name)) for name in METHODS)
     assert set(_keys(build_json_schema())) <= set(re.findall(r"^\| `(?:[\w.]+\.)?(\w+)`", page, re.MULTILINE))
+
+
+def test_every_method_has_its_page_and_the_names_of_its_keys() -> None:
+    """The formula of FedProx has bars, which end a cell unless a backslash is before them."""
+    part = render_reference().partition("\n## methods\n")[2].partition("\n## ")[0]
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in part.splitlines() if line.startswith("| [`")]
+    assert {len(row) for row in rows} == {3}
+    linked = [re.fullmatch(r" \[`(\w+)`\]\(methods/(\w+)\.md#keys\) ", row[0]) for row in rows]
+    assert [found and found.groups() for found in linked] == [(name, name) for name in METHODS]
+    keys = {name: row[2].strip() for name, row in zip(METHODS, rows, strict=True)}
+    assert (
+        keys.items()
+        >= {
+            "fedprox": "`mu`",
+            "der": "`alpha`, `beta`, `sample_size`",
+            "joint": "none",
+        }.items()
+    )
 
 
 def _keys(part: Any) -> Iterator[str]:
@@ -72,7 +90,7 @@ def test_writing_puts_both_in_place(tmp_path: Path) -> None:
     fedprox = (tmp_path / "methods" / "fedprox.md").read_text(encoding="utf-8")
     assert fedprox.startswith("before\n")
     assert fedprox.endswith("after\n")
-    assert "`methods.fedprox.mu` | `0.01` | a number >= 0 |" in fedprox
+    assert "| a number >= 0 | `0.01` |" in fedprox
     assert "old" not in fedprox
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import site_access
 import site_check
 from gallery import make_figures
 
@@ -101,6 +102,44 @@ def test_what_is_wrong_in_a_browser_is_seen(tmp_path: Path) -> None:
     assert sum("not drawn" in fault for fault in faults) == 6
     assert sum("Cannot read properties of undefined" in fault for fault in faults) == 6
     assert sum("dark: it is light" in fault for fault in faults) == 3
+
+
+READABLE = PAGE.format(
+    head="<title>a page</title><style>body { background: #fff } a { color: #0000ee } p { color: #222 }</style>",
+    body='<main><h1>a page</h1><p>a <a href="#">link</a> in text</p></main>',
+).replace("<html>", '<html lang="en">')
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(site_check.BROWSER is None, reason=WITHOUT)
+@pytest.mark.skipif(site_check.AXE is None, reason=site_check.WITHOUT_AXE)
+def test_what_some_readers_cannot_read_or_reach_is_seen(tmp_path: Path) -> None:
+    """On a phone and a desk, light and dark: grey on white, and a link that differs from text by its color alone."""
+    (tmp_path / "fine.html").write_text(READABLE)
+    grey = READABLE.replace("<h1>", '<h1 style="color: #aaa">')
+    (tmp_path / "faulty.html").write_text(grey.replace("a { color", "a { text-decoration: none; color"))
+    faults = [*site_check.look(tmp_path, ["fine.html", "faulty.html"], site_check.ACCESSIBLE)]
+    found = [fault.replace(",", ":").split(": ") for fault in faults if "axe-core" in fault]
+    assert {(page, impact, rule) for page, _, _, _, impact, rule, *_ in found} == {
+        ("faulty.html", "serious", "color-contrast"),
+        ("faulty.html", "serious", "link-in-text-block"),
+    }
+    assert len(found) == 2 * 2 * 2
+
+
+def test_a_table_of_a_reference_is_marked_for_phones_and_an_empty_corner_is_no_header() -> None:
+    keys = "<table>\n<thead>\n<tr>\n<th>key</th>\n<th>what it is</th>\n</tr>\n</thead>\n</table>"
+    other = keys.replace("<th>key</th>", '<th style="text-align: right;"></th>')
+    assert site_access.on_page_content(keys + other) == (
+        f'<div class="stacked of-keys">{keys}</div>'
+        + keys.replace("<th>key</th>", '<td style="text-align: right;"></td>')
+    )
+
+
+def test_the_themes_search_has_the_dialog_that_is_named() -> None:
+    material = pytest.importorskip("material", reason="no MkDocs: pip install '.[docs]'")
+    search = Path(material.__path__[0], "templates", "partials", "search.html").read_text(encoding="utf-8")
+    assert site_access.on_post_page(search).count(' role="dialog" aria-label="Search">') == 1
 
 
 def test_the_gallerys_commands_are_carried_out_in_order_and_a_failure_is_one(tmp_path: Path) -> None:
