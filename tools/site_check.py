@@ -2,9 +2,9 @@
 
     python tools/site_check.py [FOLDER]
 
-Where there is a Chromium, some pages are opened in it, on a phone's, a tablet's and a desk's width, light and dark. Where
-axe-core is installed too, it looks for what some readers cannot see, read or reach in them. And questions are typed into
-the site's search.
+Where there is a Chromium, some pages are opened in it, on a phone's, a tablet's and a desk's width, light and dark.
+Questions are typed into the site's search. Where axe-core is installed too, it looks for what some readers cannot see,
+read or reach in the pages.
 """
 
 from __future__ import annotations
