@@ -135,8 +135,9 @@ class Section:
 
     @property
     def claims(self) -> list[str]:
-        """A sentence for each comparison with a paper that tests gains: how many of them are supported."""
-        return [f"{one.title}: {table.verdict}" for one in self.comparisons for table in one.tables if table.verdict]
+        """A sentence for each table of gains that a paper claims: how many of them are supported."""
+        tables = [table for one in self.comparisons for table in one.tables]
+        return [f"{table.caption}: {table.verdict}" for table in tables if ": gains in " in table.caption]
 
     @property
     def first_plot(self) -> Plot | None:

@@ -153,7 +153,7 @@ def _tabulate_best(
     headings, columns = ["methods", average.title], [_cells(groups, best, average, protocol)]
     if base is not None:
         unit = "points" if average.unit == "%" else average.unit
-        headings.append(", ".join(filter(None, (f"compared with {base.name}", f"{unit} (95% interval)".strip()))))
+        headings.append(", ".join(filter(None, (f"compared with {base.name}", unit))) + " (95% interval)")
         found = [gains.get((group.label, base.label)) for group in best]
         shown = [NOTHING if one is None else Margin(base, base, one, average).difference for one in found]
         columns.append([TableCell(text) for text in shown])
