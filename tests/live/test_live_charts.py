@@ -127,7 +127,7 @@ def test_equal_bytes_are_one_line_and_others_are_two(browser: Browser, two_tasks
         (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
         with serve(Watched(run), 0) as server:
             browser.open(server.address)
-            browser.wait(names, lambda found, expected=expected: found == expected)
+            browser.wait(names, expected.__eq__)
 
 
 def test_runs_are_laid_over_each_other_and_the_legend_filters(browser: Browser, three: Path) -> None:
@@ -164,8 +164,8 @@ def test_the_table_is_sorted_by_its_headings_and_filtered(browser: Browser, thre
         for order, rates in (("ascending", ["0.003", "0.02", "0.1"]), ("descending", ["0.1", "0.02", "0.003"])):
             browser.find(f"document.querySelector({button!r}).focus()")
             press(browser, "Enter")
-            browser.wait(sort, lambda found, order=order: found == order)
-            browser.wait(COLUMN.format(rate - 1), lambda found, rates=rates: found == rates)
+            browser.wait(sort, order.__eq__)
+            browser.wait(COLUMN.format(rate - 1), rates.__eq__)
         assert browser.find("document.querySelectorAll('#table [aria-sort]').length") == 1
         click(browser, "#table thead th:nth-child(3) button")  # the best first
         browser.wait(COLUMN.format(2), lambda found: found == ["90.0%", "70.0%", "50.0%"])
