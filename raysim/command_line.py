@@ -140,7 +140,7 @@ def _sweep(parser: ArgumentParser) -> None:
 
 
 def _live(parser: ArgumentParser) -> None:
-    words = "the directory of a run or of a sweep, whether it runs, ran, or runs on another machine"
+    words = "the directory of a run or of a sweep, or any folder with runs below it"
     parser.add_argument("directory", metavar="RUN_OR_SWEEP", type=Path, help=words)
     words = "the port on this machine's loopback (8090, or a free one if that is taken)"
     parser.add_argument("--port", metavar="N", type=int, help=words)

@@ -24,7 +24,7 @@ HEARTBEAT = 10.0  # seconds after which a line is sent to a page that has nothin
 PATIENCE = 10.0  # seconds that a request, or one writing to a page, may take
 END = 3.0  # seconds in which pages receive the last events
 PAGE, STYLE = "page.html", "style.css"
-SCRIPTS = (
+SCRIPTS = (  # one script in this order: later files use names of earlier ones
     "elements.js",
     "figures.js",
     "received.js",

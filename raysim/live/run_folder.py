@@ -1,9 +1,9 @@
 """The runs of a folder: those that a sweep lists, or all at any depth below it."""
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import monotonic
 
 from raysim.live.growing_file import describe_files
 from raysim.live.run_files import CLIENTS, CONFIG, ROUNDS, SWEEP_FILE, read_sweep
@@ -46,11 +46,11 @@ class RunFolder:
         """
         if self.sweep:
             return self._read_changed_sweep()
-        began = time.monotonic()
+        began = monotonic()
         if began < self._next_search:
             return ()
         found = [str(run.relative_to(self.path)) for run in _walk(self.path)]
-        ended = time.monotonic()
+        ended = monotonic()
         self._next_search = ended + max(at_least, SHARE * (ended - began))
         return found
 

@@ -8,6 +8,7 @@ from typing import Any
 LONGEST = 200  # characters of a value
 MOST_KEYS = 60  # in which runs differ
 DEEPEST = 8  # blocks within blocks
+TOO_DEEP = "..."  # stands for lists and blocks in each other that no config of raysim's has
 
 Settings = Mapping[str, str]
 
@@ -33,5 +34,11 @@ def _pairs(prefix: str, value: Any, deepest: int) -> Iterator[tuple[str, str]]:
         for key, inner in value.items():
             yield from _pairs(f"{prefix}.{key}" if prefix else str(key), inner, deepest - 1)
     else:
-        text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-        yield prefix[:LONGEST], text[:LONGEST]
+        yield prefix[:LONGEST], (value if isinstance(value, str) else _write(value))[:LONGEST]
+
+
+def _write(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)
+    except RecursionError:
+        return TOO_DEEP

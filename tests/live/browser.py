@@ -12,7 +12,7 @@ from typing import Any
 
 import site_check
 
-PATIENCE = 12.0  # seconds that a page may take for anything
+PATIENCE = 60.0  # seconds that a page may take for anything
 
 
 class Browser:

@@ -165,10 +165,12 @@ def test_what_is_shown_equals_the_summary_and_may_be_replayed(browser: Browser, 
         browser.wait(ROUND, lambda text: text == "8 / 8")
 
 
-def test_it_can_be_read_at_every_width_light_and_dark(browser: Browser, apart: Path, tmp_path: Path) -> None:
+def test_it_can_be_read_at_every_width_light_and_dark(
+    browser: Browser, apart: Path, two_tasks: Path, tmp_path: Path
+) -> None:
     """A run with FedBuff, and a sweep of two runs, of which one is chosen."""
     (tmp_path / "sweep.yaml").write_text(json.dumps({"name": "s", "runs": {"a": {}, HOSTILE.replace("/", ""): {}}}))
-    shutil.copytree(apart, tmp_path / "a")
+    shutil.copytree(two_tasks, tmp_path / "a")
     browser.errors.clear()
     for path in (apart, tmp_path):
         with serve(Watched(path), 0) as server:

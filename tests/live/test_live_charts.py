@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
+from operator import eq
 from pathlib import Path
 
 import pytest
@@ -127,7 +129,7 @@ def test_equal_bytes_are_one_line_and_others_are_two(browser: Browser, two_tasks
         (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
         with serve(Watched(run), 0) as server:
             browser.open(server.address)
-            browser.wait(names, lambda found, expected=expected: found == expected)
+            browser.wait(names, partial(eq, expected))
 
 
 def test_runs_are_laid_over_each_other_and_the_legend_filters(browser: Browser, three: Path) -> None:
@@ -164,8 +166,8 @@ def test_the_table_is_sorted_by_its_headings_and_filtered(browser: Browser, thre
         for order, rates in (("ascending", ["0.003", "0.02", "0.1"]), ("descending", ["0.1", "0.02", "0.003"])):
             browser.find(f"document.querySelector({button!r}).focus()")
             press(browser, "Enter")
-            browser.wait(sort, lambda found, order=order: found == order)
-            browser.wait(COLUMN.format(rate - 1), lambda found, rates=rates: found == rates)
+            browser.wait(sort, partial(eq, order))
+            browser.wait(COLUMN.format(rate - 1), partial(eq, rates))
         assert browser.find("document.querySelectorAll('#table [aria-sort]').length") == 1
         click(browser, "#table thead th:nth-child(3) button")  # the best first
         browser.wait(COLUMN.format(2), lambda found: found == ["90.0%", "70.0%", "50.0%"])
@@ -227,8 +229,7 @@ def test_nothing_is_covered_on_a_phone(which: str, browser: Browser, three: Path
     with serve(Watched(two_tasks if which == "one" else three), 0) as server:
         browser.open(server.address, 400, 800)
         browser.wait("!!document.querySelector('.draw svg')")
-        high = browser.find("document.documentElement.scrollHeight")
-        assert high > 800
+        high = browser.wait("document.documentElement.scrollHeight", lambda height: height > 800)
         for top in range(0, high, 400):
             browser.find(f"scrollTo(0, {top})")
             assert browser.find(COVERED) == []
