@@ -117,6 +117,8 @@ def carry_out(
                 notes = [*run.federation.dataset.notes, *run.model.notes]
                 for line in describe_start(run.config, rounds, notes, resolved.directory, run.places, local):
                     display.say(line)  # now that nothing of the config or the machine is wrong
+            if not local:
+                display.take(StartStep("starting the hosts"))
             execution = Execution(
                 run.config,
                 run.federation,
