@@ -34,7 +34,7 @@ SHOWN = 6  # number of tasks shown by name
 LEAST_SERVING = 0.01  # of the time: a line shows the server's part if it is as large
 
 
-class Line(NamedTuple):
+class EstimateLine(NamedTuple):
     """A line about a run, and its numbers by the attributes of raysim.Estimate."""
 
     label: str
@@ -42,7 +42,7 @@ class Line(NamedTuple):
     numbers: Mapping[str, Any] = {}
 
 
-Lines = Iterator[Line]
+Lines = Iterator[EstimateLine]
 
 
 def estimate_run(config: Config, cluster: bool = False) -> Iterator[tuple[str, str]]:
@@ -84,53 +84,57 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
                 federation = making.pretended()
             make_callbacks(config, federation.protocols)
     except MissingData:
-        yield Line("run", run)
+        yield EstimateLine("run", run)
         yield from _without_data(config, capacity)
         raise
-    yield Line("run", run)
+    yield EstimateLine("run", run)
     if warnings := [
         *describe_ignored(),
         *describe_unused(methods),
         *describe_one_at_a_time(config, methods),
         *describe_doubts(raw),
     ]:
-        yield Line("warning", "; ".join(warnings))
+        yield EstimateLine("warning", "; ".join(warnings))
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent = f"{in_units(model.weights().nbytes)} as sent" if sends_model(methods) else "never sent"
     about = "about " * _labels_missing(config, federation)
     rounds = f"{about * (config.scenario.windows is not None)}{federation.availability.rounds:,}"  # windows end by size
     of_splits = {"train_samples": len(raw.dataset.train), "test_samples": len(raw.dataset.test)}
-    yield Line("data", _data(config, raw), of_splits)
+    yield EstimateLine("data", _data(config, raw), of_splits)
     if raw.dataset.notes:
-        yield Line("input", "; ".join(raw.dataset.notes))
-    yield Line("tasks", _tasks([task.name for task in federation.tasks]), {"tasks": len(federation.tasks)})
+        yield EstimateLine("input", "; ".join(raw.dataset.notes))
+    yield EstimateLine("tasks", _tasks([task.name for task in federation.tasks]), {"tasks": len(federation.tasks)})
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     clients = config.clients.count
-    yield Line("clients", f"{clients:,}, each with {about}{span} samples at a time", {"clients": clients})
+    yield EstimateLine("clients", f"{clients:,}, each with {about}{span} samples at a time", {"clients": clients})
     if config.dataset.label_rate is not None and federation.unlabelled is not None:
         known, others = (sum(map(len, streams)) for streams in (federation.streams, federation.unlabelled.streams))
-        yield Line("labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label")
+        yield EstimateLine(
+            "labels", f"{known:,} of the clients' {known + others:,} samples over all tasks have a label"
+        )
     size = {"parameters": len(model.parameters), "model_bytes": model.weights().nbytes * sends_model(methods)}
-    yield Line("model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}", size)
+    yield EstimateLine("model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent}", size)
     if model.notes:
-        yield Line("weights", "; ".join(note.removeprefix("weights: ") for note in model.notes))
+        yield EstimateLine("weights", "; ".join(note.removeprefix("weights: ") for note in model.notes))
     if advice := advise(config, methods, model):
-        yield Line("advice", advice)
+        yield EstimateLine("advice", advice)
     if making is not None:
-        yield Line("cache", _cache(making))
+        yield EstimateLine("cache", _cache(making))
     try:
         with torch_untouched():
             rehearsals = at_once(plan_rehearsals(config, federation, model), "rehearsing rounds with one client")
             need = estimate_memory(config, federation, model, rehearsals)
         cost = foresee(config, federation, model, rehearsals)
     except RunError:
-        yield Line(
+        yield EstimateLine(
             "rounds", f"{rounds}; a rehearsal with one client and few samples failed: bytes, steps, time are unknown"
         )
         yield from _places(config, capacity, estimate_memory(config, federation, model), cluster)
         raise
     counts = {"rounds": cost.rounds, "updates": cost.updates}
-    yield Line("rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates", counts)
+    yield EstimateLine(
+        "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates", counts
+    )
     yield from _work(cost, about)
     yield from _places(config, capacity, need, cluster)
     yield from _time(config, federation, model, cost, capacity, making)
@@ -140,7 +144,7 @@ def _without_data(config: Config, capacity: Capacity) -> Lines:
     """Yield what is known where the data are missing and nobody knows their size."""
     rounds = config.scenario.tasks * (config.training.rounds_per_task or 0)
     why = "steps, bytes, memory and time depend on the data, which are not here"
-    yield Line("rounds", f"{rounds:,}; {why}" if rounds else f"not known: they, {why}")
+    yield EstimateLine("rounds", f"{rounds:,}; {why}" if rounds else f"not known: they, {why}")
     places = _places(config, capacity, MemoryNeed(clients=[0] * config.clients.count))
     yield from (line for line in places if "memory" not in line.label)
 
@@ -184,10 +188,12 @@ def _cache(making: FeaturePass) -> str:
 
 def _work(cost: Cost, about: str) -> Lines:
     """Yield steps and bytes; `about` stands before what depends on labels that are missing."""
-    yield Line("steps", f"{_about(cost.unsure_steps, about)}{cost.steps:,} gradient steps", {"steps": cost.steps})
+    yield EstimateLine(
+        "steps", f"{_about(cost.unsure_steps, about)}{cost.steps:,} gradient steps", {"steps": cost.steps}
+    )
     for way, nbytes in (("up", cost.up), ("down", cost.down)):
         text = f"{_about(cost.unsure_bytes, about)}{_bytes(nbytes, cost.rounds)}"
-        yield Line(f"bytes {way}", text, {f"bytes_{way}": sum(nbytes.values())})
+        yield EstimateLine(f"bytes {way}", text, {f"bytes_{way}": sum(nbytes.values())})
 
 
 def _about(unsure: bool, about: str) -> str:
@@ -211,11 +217,13 @@ def _places(config: Config, capacity: Capacity, need: MemoryNeed, cluster: bool 
         return
     place = placement.place(config, capacity, need)
     where = f"on this machine ({_shares(capacity.cpus, capacity.gpus)})"
-    yield Line("actors", _actors(place, where), {"actors": 1 + place.actors})
+    yield EstimateLine("actors", _actors(place, where), {"actors": 1 + place.actors})
     whole = "" if capacity.memory is None else f" of the {in_units(capacity.memory)} here"
     largest = _largest(place, need)
     numbers = {"memory_bytes": place.memory_bytes, "host_memory_bytes": largest}
-    yield Line("memory", f"about {in_units(place.memory_bytes)}{whole}, a host up to {in_units(largest)}", numbers)
+    yield EstimateLine(
+        "memory", f"about {in_units(place.memory_bytes)}{whole}, a host up to {in_units(largest)}", numbers
+    )
     yield from _warning(place)
     yield from _gpu_memory(config, need, place.clients)
 
@@ -237,7 +245,7 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> Li
         with joined_cluster(address) as there, asked.naming():
             if asks:
                 asked.ask()
-                yield from (Line(f"node {number}", line) for number, line in enumerate(asked.lines(), start=1))
+                yield from (EstimateLine(f"node {number}", line) for number, line in enumerate(asked.lines(), start=1))
                 there = asked.capacity()
             lacking = _lacks_gpus(config, there)
             place = None if lacking else placement.place(config, there, need)
@@ -245,7 +253,7 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> Li
         if asks:
             raise
         yield from _asked_for(config, need, nodes)
-        yield Line("cluster", str(error))
+        yield EstimateLine("cluster", str(error))
         return
     if place is None:
         yield from _asked_for(config, need, f"{nodes}, none of which has a GPU now")
@@ -254,12 +262,14 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> Li
     where = ", ".join(f"{count} on {in_number(nodes, 'node')}" for count, nodes in Counter(hosts).items())
     kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
     all_nodes = ", ".join(f"{in_number(count, 'node')} with {has}" for has, count in kinds.items())
-    yield Line("actors", _actors(place, f"at {address}, {where} (of {all_nodes})"), {"actors": 1 + place.actors})
+    yield EstimateLine(
+        "actors", _actors(place, f"at {address}, {where} (of {all_nodes})"), {"actors": 1 + place.actors}
+    )
     resting, working = most - need.working, placement.at_once(config, hosts[0], place.cpus) * need.working
     fullest = need.node + hosts[0] * resting + working
     on_a_node = f"about {in_units(fullest)} on a node with {in_number(hosts[0], 'host')}"
     text = f"{on_a_node}, {in_units(need.driver)} more on this one, a host up to {in_units(most)}"
-    yield Line("memory", text, {"memory_bytes": fullest, "host_memory_bytes": most})
+    yield EstimateLine("memory", text, {"memory_bytes": fullest, "host_memory_bytes": most})
     yield from _warning(place)
     yield from _gpu_memory(config, need, place.clients)
 
@@ -267,21 +277,21 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> Li
 def _warning(place: Placement) -> Lines:
     """Yield that memory is lacking, where `resources.memory` is warn and it is."""
     if place.warning:
-        yield Line("memory warning", place.warning)
+        yield EstimateLine("memory warning", place.warning)
 
 
 def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int]]) -> Lines:
     """Yield what the server, and hosts with these clients, take of a GPU if they use one: nothing of it is measured."""
     if config.resources.server_gpus and need.server_gpu:
         what = "its auxiliary networks and their training; copies of the model and CUDA's own 0.6 GiB beside"
-        yield Line("GPU memory of the server", f"about {in_units(need.server_gpu)} for {what}")
+        yield EstimateLine("GPU memory of the server", f"about {in_units(need.server_gpu)} for {what}")
     share = config.resources.gpus_per_actor
     if not share:
         return
     most = max(map(need.gpu_with, clients))
     beside = f", {in_units(fit(share, 1) * most)} for the {fit(share, 1)} that share one" if share <= 0.5 else ""
     what = "data, vectors of the model's length, what methods keep and a batch's activations; CUDA's own 0.6 GiB beside"
-    yield Line(
+    yield EstimateLine(
         "GPU memory", f"up to {in_units(most)} for a host{beside}, by arithmetic: {what}", {"gpu_memory_bytes": most}
     )
 
@@ -315,10 +325,10 @@ def _asked_for(config: Config, need: MemoryNeed, where: str) -> Lines:
     own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
     asks = "; ".join([share, in_number(wanted.gpus_per_actor, "GPU"), *own])
     coordinator = _coordinator(wanted.server_cpus, wanted.server_gpus)
-    yield Line("actors", f"{coordinator} and {hosts}, {where}; each host asks for {asks}")
+    yield EstimateLine("actors", f"{coordinator} and {hosts}, {where}; each host asks for {asks}")
     most = need.host_with(range(packed))
     text = f"about {in_units(need.node)} on a node, and up to {in_units(most)} for each host there"
-    yield Line("memory", text, {"host_memory_bytes": most})
+    yield EstimateLine("memory", text, {"host_memory_bytes": most})
     yield from _gpu_memory(config, need, [range(packed)])
 
 
@@ -342,7 +352,7 @@ def _time(
     """Estimate the run's time from this machine's for a step, for the evaluation of a sample, and for rounds."""
     away = ["the data"] * bool(federation.dataset.missing) + ["the GPUs"] * _lacks_gpus(config, capacity)
     if away:
-        yield Line("time", f"not known: it is measured where {' and '.join(away)} are")
+        yield EstimateLine("time", f"not known: it is measured where {' and '.join(away)} are")
         return
     tell_progress("measuring the time of a step, an evaluation and a round")
     measured = pace(config, federation, model)
@@ -354,7 +364,7 @@ def _time(
     step, sample = in_milliseconds(measured.step), in_milliseconds(measured.sample)
     each = f"{step} a step and {sample} a test sample, measured here"
     if config.resources.address is not None:
-        yield Line(
+        yield EstimateLine(
             "time", f"about {in_hours(training + evaluating + serving + before)} of one core like this one: {each}"
         )
         yield from _serving(cost, in_rounds, at_ends, training + evaluating + serving)
@@ -374,7 +384,7 @@ def _time(
     also += f"; the features take {in_hours(passing)} of it" if passing else ""
     lasting = f"about {in_hours(whole)} plus startup, {in_number(busy, 'host')} at a time"
     text = f"{lasting}, or {in_hours(alone)} with --local: {each}; {also}"
-    yield Line("time", text, {"seconds": whole, "seconds_local": alone})
+    yield EstimateLine("time", text, {"seconds": whole, "seconds_local": alone})
     yield from _serving(cost, in_rounds, at_ends, whole)
 
 
@@ -386,4 +396,4 @@ def _serving(cost: Cost, in_rounds: float, at_ends: float, whole: float) -> Line
     parts = [(cost.rounds, in_rounds, "in rounds"), (ends, at_ends, "at tasks' ends")]
     large = [part for part in parts if part[1] >= LEAST_SERVING * serving]
     shown = ", ".join(f"{many:,} times {in_hours(spent / many)} {when}" for many, spent, when in large)
-    yield Line("server", f"about {in_hours(serving)} of {in_hours(whole)}: {shown}")
+    yield EstimateLine("server", f"about {in_hours(serving)} of {in_hours(whole)}: {shown}")

@@ -170,7 +170,8 @@ ON_THE_COMMAND_LINE = [
     (["methods.picky.pairs=3"], "methods.picky.pairs=3: found 3: it must be\\neven"),
     (["methods=[der]"], ("methods=[der]: found ['der'], allowed: a block of method names, each with its keys, such as "
      "{fedprox: {mu: 0.1}}; did you mean 'methods={der: {}}'?")),
-    (["methods.der=0.5"], "methods.der=0.5: found 0.5, allowed: a block of the method's keys"),
+    (["methods.der=0.5"], ("methods.der=0.5: found 0.5, allowed: a block of the method's keys; "
+        "did you mean 'methods.der.alpha=0.5' or 'methods.der.share=0.5'?")),
     (["methods.my.own:Thing.mu=1"], ("methods.my.own:Thing.mu=1: methods.my.own:Thing: method 'my.own:Thing': the "
      "module my.own cannot be imported: ModuleNotFoundError: No module named 'my'")),
     (["model.name=named_components:nett"], ("model.name=named_components:nett: model 'named_components:nett': the "
