@@ -60,10 +60,13 @@ def rank_over_seeds(values: Array, higher_is_better: bool) -> MeanRanks:
 
 
 def rank_over_settings(settings: Sequence[RankedSetting]) -> MeanRanks:
-    """Return the means over settings of the ranks of the means over seeds. Each setting draws its own seeds."""
+    """Return the means over settings of the ranks of the means over seeds. Each setting draws its own seeds.
+
+    The order of the settings does not matter: they draw in the order of their values.
+    """
     generator = np.random.default_rng(SEED)
     found, drawn = [], []
-    for setting in settings:
+    for setting in sorted(settings, key=lambda setting: np.sort(setting.values, axis=None).tolist()):
         found.append(setting.rank_means(setting.values[None]))
         drawn.append(setting.rank_means(_draw(setting.values, generator)))
     return _with_interval(np.mean(found, axis=0)[0], np.mean(drawn, axis=0))

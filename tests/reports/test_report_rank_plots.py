@@ -48,6 +48,13 @@ def test_a_setting_ranks_means_and_draws_its_own_seeds() -> None:
     assert [found.low[0], found.mean[0], found.high[0]] == [1.5, 1.5, 2]  # ranks 2 and 1, or 2 and 2
 
 
+def test_intervals_do_not_depend_on_the_order_of_the_settings() -> None:
+    values = np.random.default_rng(1).normal(size=(3, 4, 12))
+    settings = [RankedSetting(of_setting, True, 1, range(12)) for of_setting in values]
+    one, other = rank_over_settings(settings), rank_over_settings(settings[::-1])
+    assert (one.low.tolist(), one.high.tolist()) == (other.low.tolist(), other.high.tolist())
+
+
 def test_means_that_look_equal_have_the_same_rank() -> None:
     setting = RankedSetting(np.array([[1.01, 1.04]]), True, 1, [0, 1])
     assert setting.rank_means(setting.values).tolist() == [1, 1]
