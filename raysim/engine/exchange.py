@@ -90,11 +90,11 @@ def expected_bytes(server: HostedServer, methods: Mapping[str, Method]) -> int:
     """Return the bytes that virtual time assumes for one client's round, in both directions.
 
     A client sends its update and one vector [P] for each term that is averaged or summed. It receives as many vectors.
-    Terms with the reduction "by_client" are small and not counted. Encoded sizes are estimated by encoding zeros.
-    Nothing is counted if the methods do not send the model.
+    Terms with the reductions "total" and "by_client" have other sizes and are not counted. Encoded sizes are estimated
+    by encoding zeros. Nothing is counted if the methods do not send the model.
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
-    vectors = ["update", *(name for name, how in terms if how != "by_client")]
+    vectors = ["update", *(name for name, how in terms if how in ("mean", "sum"))]
     model_bytes: int = server.broadcast().value.nbytes
     both_ways = 2 * len(vectors) * model_bytes
     halves = halves_with_hook((method.Client(name, method) for name, method in methods.items()), "encode")

@@ -21,6 +21,7 @@ from raysim.api.server import Server
 from raysim.api.step import Step
 from raysim.config import Config
 from raysim.data.transforms import describe_tensor
+from raysim.engine.exact_total import DTYPES
 from raysim.federation.choice import check_chosen
 from raysim.models.flat import FlatModel, Weights
 from raysim.models.stages import names_left_out
@@ -126,7 +127,18 @@ def check_terms(half: Half, hook: str, result: object) -> Terms:
             raise wrong_result(half, hook, f"{name}: {describe(getattr(term, 'value', term))}", allowed)
         if term.weight is not None and not 0 <= term.weight <= 1:
             raise wrong_result(half, hook, f"{name} with the weight {term.weight}", "a weight from 0 to 1, or None")
+        if replies[name] == "total":
+            _check_total(half, hook, name, term)
     return result
+
+
+def _check_total(half: Half, hook: str, name: str, term: Term) -> None:
+    """Check that a term may be added to a total."""
+    value = decoded(term.value)
+    if value.dtype not in DTYPES:
+        raise wrong_result(half, hook, f"{name}: {describe(value)}", "int64 or float64, as it is a total")
+    if term.weight is not None:
+        raise wrong_result(half, hook, f"{name} with the weight {term.weight}", "None, as it is a total")
 
 
 def check_replies(name: str, method: Method) -> None:

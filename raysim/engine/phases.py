@@ -156,7 +156,7 @@ class Phases:
             where += f", in the terms from {place_of_hook(type(half), work.order.operation.returns_in)}"
         for name, term in terms.items():
             how, full_name = half.method.replies[name], f"{half.name}.{name}"
-            if how != "by_client":
+            if how in ("mean", "sum"):
                 term = replace(term, value=self._encode(client, full_name, term.value))
             work.collected.take_term(client.id, full_name, term, how, share, where)
 
