@@ -89,10 +89,12 @@ class Request:
     """The name of the client side's public function to call."""
     message: Any = None
     """The second argument of the op. The first is the client."""
-    to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"
-    """The round's cohort, all present clients, or these ids."""
+    to: Literal["cohort", "everyone"] | Sequence[int] | None = None
+    """The round's cohort, all present clients, or these ids. None means the clients of `messages`, or the cohort."""
     broadcasts: Sequence[Broadcast] = ()
     """Broadcasts to send with the message."""
+    messages: Mapping[int, Any] | None = None
+    """In place of `message`: each client's own message, by client id. Each client receives its own, in one exchange."""
 
 
 def count_bytes(value: Any) -> int:

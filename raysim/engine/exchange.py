@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from raysim.api.messages import Broadcast, Delta, count_bytes
+from raysim.api.messages import Broadcast, Delta, Request, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
@@ -22,7 +22,7 @@ from raysim.engine.hook_checks import (
     wrong_result,
 )
 from raysim.engine.hosted_server import HostedServer
-from raysim.engine.orders import Call, Operation, Order, RoundInfo
+from raysim.engine.orders import Call, Operation, Order, OwnMessages, RoundInfo
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.replies import Reply
@@ -210,7 +210,12 @@ class Exchange(Stateful):
     def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Any:
         """Send an order to its clients, with the current model. Return a ticket, the runner's handle for the order."""
         with_model = [self.server.broadcast(), *broadcasts]
-        self.traffic.count_sent(order.clients, order.operation.messages(message), with_model)
+        if isinstance(message, OwnMessages):
+            for client in order.clients:
+                own = order.operation.messages(message.by_client[client])
+                self.traffic.count_sent([client], own, with_model)
+        else:
+            self.traffic.count_sent(order.clients, order.operation.messages(message), with_model)
         with self.calls.profile.part(WAITING):
             return self.runner.begin(order, message, with_model)
 
@@ -304,15 +309,32 @@ class Exchange(Stateful):
                 request = check_request(half, hook, yielded)
             except StopIteration:
                 return
-            message, broadcasts = self._separated(half, hook, request.message, request.broadcasts)
-            named = {"cohort": clients, "everyone": server.present}
-            to = named.get(request.to, ()) if isinstance(request.to, str) else request.to
-            receivers = sorted(check_chosen(to, server.present, "Request.to", getattr(type(half), hook)))
+            own = request.messages
+            message, broadcasts = self._separated(
+                half, hook, request.message if own is None else own, request.broadcasts
+            )
+            receivers = self._receivers(half, hook, request, clients)
+            if own is not None:
+                message = OwnMessages(message).part(receivers)
             shares = server.shares_of(receivers)
             order = self.order(Call(half.name, request.op), receivers, shares)
             reply = self.receive(self.begin(order, message, broadcasts))
             server.records |= reply.means()
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
+
+    def _receivers(self, half: ServerHalf, hook: str, request: Request, cohort: Sequence[int]) -> list[int]:
+        """Return the clients of a request, ascending. Raises WrongResult: one is not there, or `to` has others."""
+        present, chooser, own, to = self.server.present, getattr(type(half), hook), request.messages, request.to
+        named = {"cohort": cohort, "everyone": present}
+        addressed = None if own is None else sorted(check_chosen(own, present, "Request.messages", chooser))
+        if to is None:
+            return sorted(cohort) if addressed is None else addressed
+        receivers = named.get(to, ()) if isinstance(to, str) else to
+        receivers = sorted(check_chosen(receivers, present, "Request.to", chooser))
+        if addressed is not None and addressed != receivers:
+            found = f"a Request with messages for the clients {addressed!r:.60} and to={to!r:.60}"
+            raise wrong_result(half, hook, found, "the same clients in both, or messages alone", "yielded")
+        return receivers
 
 
 def _refuse_graph(half: ServerHalf, hook: str, what: str, value: Any) -> None:

@@ -289,6 +289,11 @@ def check_request(half: Half, hook: str, yielded: object) -> Request:
         ops = [name for name in vars(method.Client) if not name.startswith("_") and not hasattr(ClientHalf, name)]
         allowed = f"the ops of the method's client half: {', '.join(ops) or 'none'}"
         raise wrong_result(half, hook, f"a plan that requests {yielded.op!r:.60}", allowed)
+    if yielded.messages is not None and not isinstance(yielded.messages, Mapping):
+        found = f"a plan with messages of type {describe(yielded.messages)}"
+        raise wrong_result(half, hook, found, "a dict from ids of clients to messages")
+    if yielded.messages is not None and yielded.message is not None:
+        raise wrong_result(half, hook, "a plan with a message and messages in a Request", "one of the two")
     return yielded
 
 
