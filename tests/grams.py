@@ -59,3 +59,56 @@ class Grams(Method):
             for name, gram in reply.items():
                 self.grams[name] = self.grams.get(name, 0) + gram
                 server.record(f"digest of {name}", zlib.crc32(self.grams[name].numpy().tobytes()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics(Method):
+    """Clients train in the first `training` tasks, and send totals of their data in all later ones."""
+
+    training: int = 0
+    ones: bool = False
+    moves: bool = False
+    replies: ClassVar = {"rows": "total", "count": "total"}
+
+    class Client(ClientHalf):
+        def start(self, client, message):
+            self.scale = message
+
+        def finish(self, client, delta):
+            if client.steps:
+                ones = Delta(torch.ones_like(delta.parameters), delta.buffers)
+                return ones if self.method.ones else delta, {}
+            assert not client.model.module.training
+            return delta, {"rows": Term(self.scale * rows_of(client).sum(0)), "count": Term(torch.tensor(1))}
+
+    class Server(ServerHalf):
+        rows = 0.0
+
+        def trains(self, server):
+            server.record("first", server.parameters[0])
+            server.record("model", zlib.crc32(server.parameters.numpy().tobytes()))
+            return server.task < self.method.training
+
+        def announce(self, server):
+            return torch.tensor(2.0), ()
+
+        def update(self, server, delta, reply):
+            if "rows" in reply:
+                self.rows = self.rows + reply["rows"]
+                server.record("digest", zlib.crc32(self.rows.numpy().tobytes()))
+                server.record("clients", reply["count"])
+            return Delta(delta.parameters + 1.0, delta.buffers) if self.method.moves else delta
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoModel(Statistics):
+    """Nobody trains and no model is sent."""
+
+    sends_model: ClassVar = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undecided(Statistics):
+    class Server(ServerHalf):
+        def trains(self, server):
+            return None

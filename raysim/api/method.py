@@ -242,6 +242,18 @@ class ServerHalf(Half):
         """
         return None
 
+    def trains(self, server: Server) -> bool:
+        """EXCLUSIVE: return whether the clients of this round train. If not, they only exchange messages.
+
+        Clients then take no step and send no update, and the model stays. The client sides of this method alone are
+        called: `start` with its message, and `finish` with a delta of zeros, in evaluation mode. Their terms reach this
+        side's `update`. A client is sent the model only if it lacks the current version.
+
+        >>> def trains(self, server):
+        ...     return server.task == 0
+        """
+        return True
+
     def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
         """Return the message for this method's client sides, and a list of broadcasts.
 
@@ -385,7 +397,7 @@ def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
 
 EXCLUSIVE: Mapping[type[Half], tuple[str, ...]] = {
     ClientHalf: ("samples", "batches", "task_loss", "train", "encode"),
-    ServerHalf: ("select", "evaluated"),
+    ServerHalf: ("select", "trains", "evaluated"),
 }
 """The hooks that at most one method of a run may override."""
 INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")

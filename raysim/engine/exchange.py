@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from raysim.api.messages import Broadcast, Delta, Request, count_bytes
-from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
+from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.growing_state import GrowingState
@@ -22,7 +22,7 @@ from raysim.engine.hook_checks import (
     wrong_result,
 )
 from raysim.engine.hosted_server import HostedServer
-from raysim.engine.orders import Call, Operation, Order, OwnMessages, RoundInfo
+from raysim.engine.orders import Call, Collect, Operation, Order, OwnMessages, Phase, RoundInfo, Train
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.replies import Reply
@@ -132,11 +132,21 @@ class Exchange(Stateful):
         """Return the server halves that override this hook, in the order in which the config lists the methods."""
         return halves_with_hook(self.halves.values(), hook)
 
-    def announce(self) -> tuple[dict[str, Any], list[Broadcast]]:
-        """Return the messages, by method, and the broadcasts that server halves send at the start of local training."""
+    def choose_phase(self) -> Phase:
+        """Return what the clients of this round do: train, or only send what the half that says so collects."""
+        for half in self.halves_with("trains"):
+            with guard_hook(half, "trains"):
+                if not self.calls(half, "trains", self.server):
+                    return Collect(half.name)
+        return Train()
+
+    def announce(self, phase: Phase) -> tuple[dict[str, Any], list[Broadcast]]:
+        """Return the messages, by method, and the broadcasts that server halves send at the start of a phase."""
         messages: dict[str, Any] = {}
         broadcasts: list[Broadcast] = []
         for half in self.halves_with("announce"):
+            if isinstance(phase, Collect) and half.name != phase.method:
+                continue
             with guard_hook(half, "announce"):
                 message, announced = self.calls(half, "announce", self.server)
             messages[half.name], announced = self._separated(half, "announce", message, announced)
@@ -252,17 +262,28 @@ class Exchange(Stateful):
         self._warnings = dict.fromkeys(self._warnings, "")
         return taken
 
-    def update_model(self, reply: Reply, delta: Delta) -> None:
-        """Pass the mean delta, scaled by the schedule, through the `update` hooks. Add the result to the model."""
-        server, deltas = self.server, [("", delta)]
+    def update_model(self, reply: Reply, mean: Delta | None) -> None:
+        """Pass the mean delta, scaled by the schedule, through the `update` hooks. Add the result to the model.
+
+        If no client trained, it is None: the half that said so gets its terms, and the model stays.
+        """
+        server = self.server
+        delta = mean or Delta(torch.zeros_like(server.parameters), torch.zeros_like(server.buffers))
+        deltas = [("", delta)]
         for half in self.halves_with("update"):
+            if mean is None and not overrides(type(half), "trains"):
+                continue
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
                 delta = self.calls(half, "update", server, delta, terms)
-            if not half.method.sends_model and (delta.parameters.any() or delta.buffers.any()):
-                allowed = "the delta that it receives, as sends_model is False; see the hook evaluated"
+            stays = mean is None or not half.method.sends_model
+            if stays and (delta.parameters.any() or delta.buffers.any()):
+                why = "no client trained" if mean is None else "sends_model is False"
+                allowed = f"the delta that it receives, as {why}; see the hook evaluated"
                 raise wrong_result(half, "update", "a change of the model", allowed)
             deltas.append((place_of_hook(type(half), "update") if is_custom(type(half)) else "", delta))
+        if mean is None:
+            return
         assert reply.integers is not None
         server.parameters = server.parameters + delta.parameters
         server.buffers = server.buffers + delta.buffers

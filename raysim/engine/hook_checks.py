@@ -275,6 +275,13 @@ def _plans(hook: str) -> Check:
     return check
 
 
+def _check_trains(half: Half, result: object, model: FlatModel, server: object) -> bool:
+    """Check that `trains` returned a truth value."""
+    if not isinstance(result, bool):
+        raise wrong_result(half, "trains", result, "True or False")
+    return result
+
+
 def _check_selected(half: ServerHalf, result: object, model: FlatModel, server: Server) -> Sequence[int]:
     """Check that `select` returned clients that are present."""
     return check_chosen(result, server.present, f"methods.{half.name}", type(half).select)
@@ -346,6 +353,7 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
     ServerHalf.side: {
         "select": _check_selected,
         "prepare": _plans("prepare"),
+        "trains": _check_trains,
         "announce": _check_announced,
         "evaluated": _check_evaluated,
         "update": _check_updated,

@@ -46,6 +46,22 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Collect:
+    """The operation of a phase without steps: a method collects terms. Its message is that of `Train`."""
+
+    method: str
+    returns_in: ClassVar = "finish"
+
+    def messages(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the parts of a message by method."""
+        return message
+
+    def describe(self, methods: Iterable[str]) -> str:
+        """Name the code that runs, for errors."""
+        return self.method
+
+
+@dataclass(frozen=True)
 class Call:
     """The operation of an exchange: a call of a method's op. Its message is the op's argument, or `OwnMessages`."""
 
@@ -66,7 +82,8 @@ class Call:
         return f"{self.method}.{self.op}"
 
 
-Operation = Train | Call
+Phase = Train | Collect
+Operation = Phase | Call
 
 
 @dataclass(frozen=True)
