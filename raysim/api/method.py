@@ -243,11 +243,7 @@ class ServerHalf(Half):
         return None
 
     def trains(self, server: Server) -> bool:
-        """EXCLUSIVE: return whether the clients of this round train. If not, they only exchange messages.
-
-        Clients then take no step and send no update, and the model stays. The client sides of this method alone are
-        called: `start` with its message, and `finish` with a delta of zeros, in evaluation mode. Their terms reach this
-        side's `update`. A client is sent the model only if it lacks the current version.
+        """EXCLUSIVE: return whether this round's clients train; see "Rounds without training" in the guide.
 
         >>> def trains(self, server):
         ...     return server.task == 0
