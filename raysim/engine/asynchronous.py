@@ -49,9 +49,7 @@ class AsynchronousUpdates(Stateful):
         methods = {half.name: half.method for half in exchange.halves.values()}
         self._timetable = plan_updates(exchange.config, availability, exchange.server, methods)
         self._tickets: dict[int, Any] = {}  # dispatch number -> the runner's handle for the order, or its reply
-        self._sent: dict[
-            int, Delta
-        ] = {}  # dispatch number -> the parts of the sent model that `_mix` needs, if it trains
+        self._sent: dict[int, Delta] = {}  # number of a dispatch that trains -> the parts of its model for `_mix`
         self._cohorts: dict[int | None, _Cohort] = {}  # server update -> the dispatches that it uses
         self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
         self._time = 0.0  # virtual seconds
