@@ -12,7 +12,7 @@ from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
-from raysim.engine.orders import Order
+from raysim.engine.orders import Order, OwnMessages
 from raysim.engine.replies import Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
@@ -67,7 +67,8 @@ class Scattered(LocalRunner):
         for host in reversed(self.hosts):
             own = tuple(client for client in host.clients if client in order.clients)
             if own:
-                reply.merge(host.perform(replace(order, clients=own), message, broadcasts))
+                part = message.part(own) if isinstance(message, OwnMessages) else message
+                reply.merge(host.perform(replace(order, clients=own), part, broadcasts))
         return reply
 
     def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:

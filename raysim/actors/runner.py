@@ -17,7 +17,7 @@ from raysim.actors.reservation import Places
 from raysim.actors.serialization import seal, store, unpack
 from raysim.api.messages import Broadcast
 from raysim.config import Config
-from raysim.engine.orders import Order
+from raysim.engine.orders import Order, OwnMessages
 from raysim.engine.replies import Reply
 from raysim.estimate.placement import Placement, take_turns
 from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
@@ -118,10 +118,20 @@ class RayRunner:
         self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, states, strict=False)])
 
     def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> list[_Call]:
-        """Have the hosts carry out an order after their earlier calls. Return the calls, as the order's ticket."""
-        message, stored, arriving = store(message), self._stored(broadcasts), self._move(order)
+        """Have the hosts carry out an order after their earlier calls. Return the calls, as the order's ticket.
+
+        Of clients' own messages, each host receives those of its clients.
+        """
+        common = None if isinstance(message, OwnMessages) else store(message)
+        stored, arriving = self._stored(broadcasts), self._move(order)
         return [
-            self._ask(host, self._part(order, host, own), message, stored, arriving.get(host, ()))
+            self._ask(
+                host,
+                self._part(order, host, own),
+                store(message.part(own)) if isinstance(message, OwnMessages) else common,
+                stored,
+                arriving.get(host, ()),
+            )
             for host, own in self._parts(order.clients)
         ]
 

@@ -35,7 +35,7 @@ Words and shapes:
     op         a public function of the client side, other than a hook, that the server side may request
     exchange   one op that clients carry out outside a phase: each receives a message and may return terms
     plan       a generator in the server side that yields requests to clients and receives their reduced terms
-    term       a named value that one client returns; the server receives the mean, the sum or all clients' values
+    term       a named value that one client returns; the server receives a mean, a sum, a total or all values
     broadcast  a value that clients keep until a newer version replaces it, such as the model
     delta      a change, to be added to the model
     protocol   how accuracy is measured: task_il predicts among the classes of the sample's task, class_il among all

@@ -8,8 +8,12 @@ from torch import Tensor
 
 from raysim.api.encoded import Encoded
 
-Reduction = Literal["mean", "sum", "by_client"]
-"""The weighted mean, the sum, or a dict from client id to tensor."""
+Reduction = Literal["mean", "sum", "total", "by_client"]
+"""The weighted mean, the sum, the exact sum of int64 or float64 values, or a dict from client id to tensor.
+
+A "sum" is the mean of n clients times n, so its last bits depend on n. A "total" is the same for any n: an int64 total
+is exact, and a float64 total is the sum of the values' multiples of 2^-76. Only totals may be int64.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,10 @@ class Term:
 
     value: Tensor | Encoded
     weight: float | None = None
-    """The weight in a mean. None uses the client's share. The weights of all clients must sum to at most 1."""
+    """The weight in a mean. None uses the client's share. The weights of all clients must sum to at most 1.
+
+    A total has no weights.
+    """
 
 
 Terms = Mapping[str, Term]
@@ -82,10 +89,12 @@ class Request:
     """The name of the client side's public function to call."""
     message: Any = None
     """The second argument of the op. The first is the client."""
-    to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"
-    """The round's cohort, all present clients, or these ids."""
+    to: Literal["cohort", "everyone"] | Sequence[int] | None = None
+    """The round's cohort, all present clients, or these ids. None means the clients of `messages`, or the cohort."""
     broadcasts: Sequence[Broadcast] = ()
     """Broadcasts to send with the message."""
+    messages: Mapping[int, Any] | None = None
+    """In place of `message`: each client's own message, by client id. Each client receives its own, in one exchange."""
 
 
 def count_bytes(value: Any) -> int:

@@ -242,6 +242,14 @@ class ServerHalf(Half):
         """
         return None
 
+    def trains(self, server: Server) -> bool:
+        """EXCLUSIVE: return whether this round's clients train; see "Rounds without training" in the guide.
+
+        >>> def trains(self, server):
+        ...     return server.task == 0
+        """
+        return True
+
     def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
         """Return the message for this method's client sides, and a list of broadcasts.
 
@@ -385,7 +393,7 @@ def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
 
 EXCLUSIVE: Mapping[type[Half], tuple[str, ...]] = {
     ClientHalf: ("samples", "batches", "task_loss", "train", "encode"),
-    ServerHalf: ("select", "evaluated"),
+    ServerHalf: ("select", "trains", "evaluated"),
 }
 """The hooks that at most one method of a run may override."""
 INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")

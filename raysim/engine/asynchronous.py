@@ -17,7 +17,7 @@ from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.attendance import plan_updates
 from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange
-from raysim.engine.orders import Train
+from raysim.engine.orders import Collect, Phase
 from raysim.engine.replies import Reply
 from raysim.engine.synchronous import RoundOutcome
 from raysim.engine.virtual_time import Dispatch, Update, discount
@@ -49,7 +49,7 @@ class AsynchronousUpdates(Stateful):
         methods = {half.name: half.method for half in exchange.halves.values()}
         self._timetable = plan_updates(exchange.config, availability, exchange.server, methods)
         self._tickets: dict[int, Any] = {}  # dispatch number -> the runner's handle for the order, or its reply
-        self._sent: dict[int, Delta] = {}  # dispatch number -> the parts of the sent model that `_mix` needs
+        self._sent: dict[int, Delta] = {}  # number of a dispatch that trains -> the parts of its model for `_mix`
         self._cohorts: dict[int | None, _Cohort] = {}  # server update -> the dispatches that it uses
         self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
         self._time = 0.0  # virtual seconds
@@ -58,14 +58,15 @@ class AsynchronousUpdates(Stateful):
         """Carry out the current round: send the model to the next clients, then use the client updates that are due."""
         server, exchange = self._server, self._exchange
         update = self._timetable[server.round - 1]
-        message, broadcasts = exchange.announce()
+        phase = exchange.choose_phase()
+        message, broadcasts = exchange.announce(phase)
         sent = [server.broadcast(), *broadcasts]
         exchange.traffic.count_sent([dispatch.client for dispatch in update.dispatched], message, sent)
         for dispatch in update.dispatched:
-            self._send(dispatch, message, sent)
+            self._send(dispatch, phase, message, sent)
         for dispatch in update.discarded:
             exchange.receive(self._tickets.pop(dispatch.number))
-            del self._sent[dispatch.number]
+            self._sent.pop(dispatch.number, None)
         reply = Reply(len(update.arrivals))
         for dispatch in update.arrivals:
             reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).rekey_records(dispatch.number))
@@ -73,9 +74,10 @@ class AsynchronousUpdates(Stateful):
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
         server.shares = self._shares(update)
         if update.arrivals:
-            exchange.update_model(reply, self._mix(update, reply.delta(server.parameters.dtype)))
+            trained = [dispatch for dispatch in update.arrivals if dispatch.number in self._sent]
+            exchange.update_model(reply, self._mix(trained, reply.delta(server.parameters.dtype)) if trained else None)
         for dispatch in update.arrivals:
-            del self._sent[dispatch.number]
+            self._sent.pop(dispatch.number, None)
         self._cohorts.pop(update.number, None)
         exchange.traffic.take_by_client()
         return self._outcome(update, reply.means())
@@ -109,20 +111,24 @@ class AsynchronousUpdates(Stateful):
         past = self._timetable[: self._server.round]
         self._away = [d for update in past for d in update.dispatched if d.back > self._time]
 
-    def _send(self, dispatch: Dispatch, message: Mapping[str, Any], broadcasts: Sequence[Broadcast]) -> None:
+    def _send(
+        self, dispatch: Dispatch, phase: Phase, message: Mapping[str, Any], broadcasts: Sequence[Broadcast]
+    ) -> None:
         """Send the current model. A client that drops out or returns after the run's end computes nothing."""
         server, exchange, client = self._server, self._exchange, dispatch.client
         if dispatch.update is None and not dispatch.discarded:
             return
         cohort = self._cohort_of(dispatch)
         order = replace(
-            exchange.order(Train(), [client], {client: self._weight(dispatch) / cohort.weight}, cohort.arrived),
+            exchange.order(phase, [client], {client: self._weight(dispatch) / cohort.weight}, cohort.arrived),
             cohort_size=len(cohort.numbers),
             discount=self._discount(dispatch),
             update=dispatch.update,
             later=cohort.clients[bisect_right(cohort.numbers, dispatch.number) :],
         )
         self._tickets[dispatch.number] = exchange.runner.begin(order, message, broadcasts)
+        if isinstance(phase, Collect):
+            return
         mixes_models = self._schedule.mixing == "models"
         parameters = server.parameters if mixes_models else server.parameters.new_empty(0)
         self._sent[dispatch.number] = Delta(parameters, server.buffers)
@@ -161,8 +167,8 @@ class AsynchronousUpdates(Stateful):
         """Return the factor by which the client's update is scaled for its staleness."""
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
 
-    def _mix(self, update: Update, mean: Delta) -> Delta:
-        """Return the change of the server's model, given the mean delta of the clients that have arrived.
+    def _mix(self, trained: Sequence[Dispatch], mean: Delta) -> Delta:
+        """Return the change of the server's model, given the mean delta of the clients that trained and have arrived.
 
         FedBuff, with weights n_i (see `_weight`) and discounts s_i: rate * sum_i n_i s_i / sum_i n_i * mean. The given
         mean has the weights n_i s_i. With K uniform weights this is the paper's rate / K * sum_i s_i delta_i. (A method
@@ -173,10 +179,10 @@ class AsynchronousUpdates(Stateful):
         Both treat the float buffers, such as BatchNorm's statistics, as FedAsync treats parameters. The
         server's buffers move toward the mean of the clients' buffers, with a rate of at most 1.
         """
-        sizes = [self._weight(dispatch) for dispatch in update.arrivals]
-        discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]
+        sizes = [self._weight(dispatch) for dispatch in trained]
+        discounted = [self._discount(d) * size for d, size in zip(trained, sizes, strict=True)]
         rate = self._schedule.rate * (fsum(discounted) / fsum(sizes))
-        server, sent = self._server, [self._sent[dispatch.number] for dispatch in update.arrivals]
+        server, sent = self._server, [self._sent[dispatch.number] for dispatch in trained]
         # Sums of stale changes could make a variance negative. So the buffers are always mixed as models.
         total, change = fsum(discounted), mean.buffers
         for weight, model in zip(discounted, sent, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import SupportsFloat
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Delta, Reduction, Term, count_bytes
 from raysim.engine.exact_sum import DELTAS, NO_SUM, WIDE, ExactSum, Grid, OutOfRange, magnitude
+from raysim.engine.exact_total import TOTALS, ExactTotal
 from raysim.engine.hook_checks import describe
 from raysim.engine.replies import Reply, check_shapes
 from raysim.system.errors import Diverged, WrongResult
@@ -124,12 +125,21 @@ class Collection:
         if how == "by_client":
             reply.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, in its {name}")
             return
+        if how == "total":
+            self._take_total(name, decoded(term.value), f"{where}, in its {name}")
+            return
         if decoded(term.value).dtype == torch.float64 and name not in reply.doubles:
             reply.doubles.append(name)
         if name in reply.sums:
             check_shapes(name, decoded(term.value).shape, reply.sums[name].shape)
         weight = 1 / reply.cohort_size if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, in its {name}", term.value)], weight)
+
+    def _take_total(self, name: str, value: Tensor, what: str) -> None:
+        """Add one client's value to a total."""
+        if value.dtype == torch.float64:
+            self._unchecked.append(Unchecked([what], TOTALS, [magnitude(value)]))
+        self.reply.add_total(name, ExactTotal.of(value))
 
     def watch(self, value: Tensor, what: str) -> None:
         """Have `settle` refuse a value that is not finite. `what` names it in the error."""
@@ -169,6 +179,7 @@ class Collection:
         for total in reply.sums.values():
             total.limbs = None if total.limbs is None else total.limbs.cpu()
             total.single = map_tensors(Tensor.cpu, total.single)
+        reply.totals = {name: replace(total, limbs=total.limbs.cpu()) for name, total in reply.totals.items()}
         reply.by_client = {
             name: {k: term.cpu() for k, term in terms.items()} for name, terms in reply.by_client.items()
         }

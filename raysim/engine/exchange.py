@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from raysim.api.messages import Broadcast, Delta, count_bytes
-from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
+from raysim.api.messages import Broadcast, Delta, Request, count_bytes
+from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.growing_state import GrowingState
@@ -22,7 +22,7 @@ from raysim.engine.hook_checks import (
     wrong_result,
 )
 from raysim.engine.hosted_server import HostedServer
-from raysim.engine.orders import Call, Operation, Order, RoundInfo
+from raysim.engine.orders import Call, Collect, Operation, Order, OwnMessages, Phase, RoundInfo, Train
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.replies import Reply
@@ -90,11 +90,11 @@ def expected_bytes(server: HostedServer, methods: Mapping[str, Method]) -> int:
     """Return the bytes that virtual time assumes for one client's round, in both directions.
 
     A client sends its update and one vector [P] for each term that is averaged or summed. It receives as many vectors.
-    Terms with the reduction "by_client" are small and not counted. Encoded sizes are estimated by encoding zeros.
-    Nothing is counted if the methods do not send the model.
+    Terms with the reductions "total" and "by_client" have other sizes and are not counted. Encoded sizes are estimated
+    by encoding zeros. Nothing is counted if the methods do not send the model.
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
-    vectors = ["update", *(name for name, how in terms if how != "by_client")]
+    vectors = ["update", *(name for name, how in terms if how in ("mean", "sum"))]
     model_bytes: int = server.broadcast().value.nbytes
     both_ways = 2 * len(vectors) * model_bytes
     halves = halves_with_hook((method.Client(name, method) for name, method in methods.items()), "encode")
@@ -132,11 +132,21 @@ class Exchange(Stateful):
         """Return the server halves that override this hook, in the order in which the config lists the methods."""
         return halves_with_hook(self.halves.values(), hook)
 
-    def announce(self) -> tuple[dict[str, Any], list[Broadcast]]:
-        """Return the messages, by method, and the broadcasts that server halves send at the start of local training."""
+    def choose_phase(self) -> Phase:
+        """Return what the clients of this round do: train, or only send what the half that says so collects."""
+        for half in self.halves_with("trains"):
+            with guard_hook(half, "trains"):
+                if not self.calls(half, "trains", self.server):
+                    return Collect(half.name)
+        return Train()
+
+    def announce(self, phase: Phase) -> tuple[dict[str, Any], list[Broadcast]]:
+        """Return the messages, by method, and the broadcasts that server halves send at the start of a phase."""
         messages: dict[str, Any] = {}
         broadcasts: list[Broadcast] = []
         for half in self.halves_with("announce"):
+            if isinstance(phase, Collect) and half.name != phase.method:
+                continue
             with guard_hook(half, "announce"):
                 message, announced = self.calls(half, "announce", self.server)
             messages[half.name], announced = self._separated(half, "announce", message, announced)
@@ -210,7 +220,12 @@ class Exchange(Stateful):
     def begin(self, order: Order, message: Any, broadcasts: Sequence[Broadcast]) -> Any:
         """Send an order to its clients, with the current model. Return a ticket, the runner's handle for the order."""
         with_model = [self.server.broadcast(), *broadcasts]
-        self.traffic.count_sent(order.clients, order.operation.messages(message), with_model)
+        if isinstance(message, OwnMessages):
+            for client in order.clients:
+                own = order.operation.messages(message.by_client[client])
+                self.traffic.count_sent([client], own, with_model)
+        else:
+            self.traffic.count_sent(order.clients, order.operation.messages(message), with_model)
         with self.calls.profile.part(WAITING):
             return self.runner.begin(order, message, with_model)
 
@@ -247,17 +262,28 @@ class Exchange(Stateful):
         self._warnings = dict.fromkeys(self._warnings, "")
         return taken
 
-    def update_model(self, reply: Reply, delta: Delta) -> None:
-        """Pass the mean delta, scaled by the schedule, through the `update` hooks. Add the result to the model."""
-        server, deltas = self.server, [("", delta)]
+    def update_model(self, reply: Reply, mean: Delta | None) -> None:
+        """Pass the mean delta, scaled by the schedule, through the `update` hooks. Add the result to the model.
+
+        If no client trained, it is None: the half that said so gets its terms, and the model stays.
+        """
+        server = self.server
+        delta = mean or Delta(torch.zeros_like(server.parameters), torch.zeros_like(server.buffers))
+        deltas = [("", delta)]
         for half in self.halves_with("update"):
+            if mean is None and not overrides(type(half), "trains"):
+                continue
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
                 delta = self.calls(half, "update", server, delta, terms)
-            if not half.method.sends_model and (delta.parameters.any() or delta.buffers.any()):
-                allowed = "the delta that it receives, as sends_model is False; see the hook evaluated"
+            stays = mean is None or not half.method.sends_model
+            if stays and (delta.parameters.any() or delta.buffers.any()):
+                why = "no client trained" if mean is None else "sends_model is False"
+                allowed = f"the delta that it receives, as {why}; see the hook evaluated"
                 raise wrong_result(half, "update", "a change of the model", allowed)
             deltas.append((place_of_hook(type(half), "update") if is_custom(type(half)) else "", delta))
+        if mean is None:
+            return
         assert reply.integers is not None
         server.parameters = server.parameters + delta.parameters
         server.buffers = server.buffers + delta.buffers
@@ -304,15 +330,32 @@ class Exchange(Stateful):
                 request = check_request(half, hook, yielded)
             except StopIteration:
                 return
-            message, broadcasts = self._separated(half, hook, request.message, request.broadcasts)
-            named = {"cohort": clients, "everyone": server.present}
-            to = named.get(request.to, ()) if isinstance(request.to, str) else request.to
-            receivers = sorted(check_chosen(to, server.present, "Request.to", getattr(type(half), hook)))
+            own = request.messages
+            message, broadcasts = self._separated(
+                half, hook, request.message if own is None else own, request.broadcasts
+            )
+            receivers = self._receivers(half, hook, request, clients)
+            if own is not None:
+                message = OwnMessages(message).part(receivers)
             shares = server.shares_of(receivers)
             order = self.order(Call(half.name, request.op), receivers, shares)
             reply = self.receive(self.begin(order, message, broadcasts))
             server.records |= reply.means()
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
+
+    def _receivers(self, half: ServerHalf, hook: str, request: Request, cohort: Sequence[int]) -> list[int]:
+        """Return the clients of a request, ascending. Raises WrongResult: one is not there, or `to` has others."""
+        present, chooser, own, to = self.server.present, getattr(type(half), hook), request.messages, request.to
+        named = {"cohort": cohort, "everyone": present}
+        addressed = None if own is None else sorted(check_chosen(own, present, "Request.messages", chooser))
+        if to is None:
+            return sorted(cohort) if addressed is None else addressed
+        receivers = named.get(to, ()) if isinstance(to, str) else to
+        receivers = sorted(check_chosen(receivers, present, "Request.to", chooser))
+        if addressed is not None and addressed != receivers:
+            found = f"a Request with messages for the clients {addressed!r:.60} and to={to!r:.60}"
+            raise wrong_result(half, hook, found, "the same clients in both, or messages alone", "yielded")
+        return receivers
 
 
 def _refuse_graph(half: ServerHalf, hook: str, what: str, value: Any) -> None:

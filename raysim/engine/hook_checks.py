@@ -21,6 +21,7 @@ from raysim.api.server import Server
 from raysim.api.step import Step
 from raysim.config import Config
 from raysim.data.transforms import describe_tensor
+from raysim.engine.exact_total import DTYPES
 from raysim.federation.choice import check_chosen
 from raysim.models.flat import FlatModel, Weights
 from raysim.models.stages import names_left_out
@@ -126,7 +127,18 @@ def check_terms(half: Half, hook: str, result: object) -> Terms:
             raise wrong_result(half, hook, f"{name}: {describe(getattr(term, 'value', term))}", allowed)
         if term.weight is not None and not 0 <= term.weight <= 1:
             raise wrong_result(half, hook, f"{name} with the weight {term.weight}", "a weight from 0 to 1, or None")
+        if replies[name] == "total":
+            _check_total(half, hook, name, term)
     return result
+
+
+def _check_total(half: Half, hook: str, name: str, term: Term) -> None:
+    """Check that a term may be added to a total."""
+    value = decoded(term.value)
+    if value.dtype not in DTYPES:
+        raise wrong_result(half, hook, f"{name}: {describe(value)}", "int64 or float64, as it is a total")
+    if term.weight is not None:
+        raise wrong_result(half, hook, f"{name} with the weight {term.weight}", "None, as it is a total")
 
 
 def check_replies(name: str, method: Method) -> None:
@@ -263,6 +275,13 @@ def _plans(hook: str) -> Check:
     return check
 
 
+def _check_trains(half: Half, result: object, model: FlatModel, server: object) -> bool:
+    """Check that `trains` returned a truth value."""
+    if not isinstance(result, bool):
+        raise wrong_result(half, "trains", result, "True or False")
+    return result
+
+
 def _check_selected(half: ServerHalf, result: object, model: FlatModel, server: Server) -> Sequence[int]:
     """Check that `select` returned clients that are present."""
     return check_chosen(result, server.present, f"methods.{half.name}", type(half).select)
@@ -277,6 +296,11 @@ def check_request(half: Half, hook: str, yielded: object) -> Request:
         ops = [name for name in vars(method.Client) if not name.startswith("_") and not hasattr(ClientHalf, name)]
         allowed = f"the ops of the method's client half: {', '.join(ops) or 'none'}"
         raise wrong_result(half, hook, f"a plan that requests {yielded.op!r:.60}", allowed)
+    if yielded.messages is not None and not isinstance(yielded.messages, Mapping):
+        found = f"a plan with messages of type {describe(yielded.messages)}"
+        raise wrong_result(half, hook, found, "a dict from ids of clients to messages")
+    if yielded.messages is not None and yielded.message is not None:
+        raise wrong_result(half, hook, "a plan with a message and messages in a Request", "one of the two")
     return yielded
 
 
@@ -329,6 +353,7 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
     ServerHalf.side: {
         "select": _check_selected,
         "prepare": _plans("prepare"),
+        "trains": _check_trains,
         "announce": _check_announced,
         "evaluated": _check_evaluated,
         "update": _check_updated,

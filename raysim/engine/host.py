@@ -18,7 +18,7 @@ from raysim.engine.host_evaluation import HostEvaluation
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.input_files import find_on_this_node
 from raysim.engine.new_clients import NewClients
-from raysim.engine.orders import Order, Train
+from raysim.engine.orders import Collect, Order, Train
 from raysim.engine.phases import Phases
 from raysim.engine.profile import Profile
 from raysim.engine.replies import Reply
@@ -58,7 +58,7 @@ class ClientHost:
         self._calls = HookCalls(self.model, Profile(config.logging.profile, device))
         self._calls.watch(self._methods)
         self._new = NewClients(config, federation, self._methods, self.model, self.broadcasts, self._calls)
-        phases = Phases(config, federation, self._methods, self._new.shared, self._calls)
+        self._phases = phases = Phases(config, federation, self._methods, self._new.shared, self._calls)
         self._trainer = choose_trainer(config, self._methods, phases, self.model, self._calls)
         self._evaluation = HostEvaluation(config, federation, self.model)
         self.clients = {number: self._new.make(number) for number in clients}
@@ -93,6 +93,9 @@ class ClientHost:
         with locate_errors(f"{names}, round {work.order.round_info.round}"):
             if isinstance(operation, Train):
                 self._trainer.train(clients, work)
+            elif isinstance(operation, Collect):
+                for client in clients:
+                    self._phases.collect(client, operation, work)
             else:
                 self._trainer.exchange(clients, operation, work)
 

@@ -46,7 +46,7 @@ class OneAtATime:
         (client,) = clients
         self._phases.load_model()
         self._phases.begin_exchange(client, call, work)
-        op = Op(client.calls, client, call, work.message)
+        op = Op(client.calls, client, call, work.message_of(client))
         while op.wanted is not None:
             with client.rng_scope(op.half.name):
                 gradient = self._model.gradient_on(*op.wanted, client.loss)

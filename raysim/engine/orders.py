@@ -1,5 +1,7 @@
 """Orders to hosts: an operation, the clients that carry it out, and their round."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -14,6 +16,17 @@ class RoundInfo:
     round: int  # the server's round
     window: int  # the index of the current window of the stream
     lr: float  # the learning rate
+
+
+@dataclass(frozen=True)
+class OwnMessages:
+    """The messages of an exchange in which each client receives another one."""
+
+    by_client: Mapping[int, Any]
+
+    def part(self, clients: Iterable[int]) -> OwnMessages:
+        """Return the messages of some of the clients."""
+        return OwnMessages({client: self.by_client[client] for client in clients})
 
 
 @dataclass(frozen=True)
@@ -33,8 +46,24 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Collect:
+    """The operation of a phase without steps: a method collects terms. Its message is that of `Train`."""
+
+    method: str
+    returns_in: ClassVar = "finish"
+
+    def messages(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the parts of a message by method."""
+        return message
+
+    def describe(self, methods: Iterable[str]) -> str:
+        """Name the code that runs, for errors."""
+        return self.method
+
+
+@dataclass(frozen=True)
 class Call:
-    """The operation of an exchange: a call of a method's op. Its message is the op's argument."""
+    """The operation of an exchange: a call of a method's op. Its message is the op's argument, or `OwnMessages`."""
 
     method: str
     op: str  # the name of the client half's function
@@ -45,15 +74,16 @@ class Call:
         return self.op
 
     def messages(self, message: Any) -> Mapping[str, Any]:
-        """Return the parts of a message by method."""
-        return {self.method: message}
+        """Return the parts of a message by method. Several clients' own messages are a dict by client."""
+        return {self.method: message.by_client if isinstance(message, OwnMessages) else message}
 
     def describe(self, methods: Iterable[str]) -> str:
         """Name the code that runs, for errors."""
         return f"{self.method}.{self.op}"
 
 
-Operation = Train | Call
+Phase = Train | Collect
+Operation = Phase | Call
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from raysim.api.encoded import Encoded
 from raysim.api.messages import Delta, Terms
-from raysim.api.method import ClientHalf, Method, halves_with_hook
+from raysim.api.method import ClientHalf, Method, halves_with_hook, overrides
 from raysim.api.shared import Shared
 from raysim.config import Config
 from raysim.engine.collection import ClientUpdate
@@ -19,7 +19,7 @@ from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import describe_custom_code, place_of_hook
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.op import Op
-from raysim.engine.orders import Call, Train
+from raysim.engine.orders import Call, Collect, Phase
 from raysim.engine.work import Work
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -95,6 +95,21 @@ class Phases:
         work.collected.reply.steps += client.steps
         self.close(client, work)
 
+    def collect(self, client: HostedClient, operation: Collect, work: Work) -> None:
+        """Carry out a client's phase without steps: add one method's terms to the reply."""
+        self.load_model()
+        self._model.module.eval()  # else the mode would be that of the host's last work
+        info, half = work.info(client), client.halves[operation.method]
+        self._tell_task(client.stream, info.window)
+        client.begin_phase(info, work.share(client))
+        self._calls(half, "start", client, work.message.get(half.name))
+        if overrides(type(half), "finish"):
+            none = Delta(torch.zeros_like(self._model.parameters), torch.zeros_like(self._model.buffers))
+            _, terms = self._calls(half, "finish", client, none)
+            self._send_terms(client, half, terms, work)
+        work.collected.reply.updates += 1
+        self.close(client, work)
+
     def end_exchange(self, client: HostedClient, op: Op, work: Work) -> None:
         """End a client's exchange: add the op's terms to the reply."""
         with client.rng_scope("encode"):
@@ -104,7 +119,7 @@ class Phases:
     def close(self, client: HostedClient, work: Work) -> None:
         """Check what hooks may have damaged, and add the client's records to the reply."""
         self._calls.check_phase(client.halves.values())
-        if isinstance(work.order.operation, Train):
+        if isinstance(work.order.operation, Phase):
             self._watch_state(client, work)
         work.collected.take_records(client.id, client.records)
         client.forget()
@@ -156,7 +171,7 @@ class Phases:
             where += f", in the terms from {place_of_hook(type(half), work.order.operation.returns_in)}"
         for name, term in terms.items():
             how, full_name = half.method.replies[name], f"{half.name}.{name}"
-            if how != "by_client":
+            if how in ("mean", "sum"):
                 term = replace(term, value=self._encode(client, full_name, term.value))
             work.collected.take_term(client.id, full_name, term, how, share, where)
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from raysim.api.messages import Delta, Reduction
-from raysim.engine.exact_sum import ExactSum, Grid
+from raysim.engine.exact_sum import ExactSum, Grid, OutOfRange
+from raysim.engine.exact_total import ExactTotal
 from raysim.system.errors import WrongResult
 
 
@@ -31,6 +32,7 @@ class Reply:
     profile: dict[str, float] = field(default_factory=dict)  # part of the work -> seconds, if `logging.profile`
     warnings: dict[str, str] = field(default_factory=dict)  # "METHOD.ATTRIBUTE" -> what a user should look at
     doubles: list[str] = field(default_factory=list)  # the names of the sums of float64 values: "METHOD.TERM"
+    totals: dict[str, ExactTotal] = field(default_factory=dict)  # the keys: "METHOD.TERM"
 
     def merge(self, other: Reply) -> None:
         """Add another host's reply."""
@@ -39,6 +41,8 @@ class Reply:
                 self.sums[name] = ExactSum(part.grid)
             check_shapes(name, part.shape, self.sums[name].shape)
             self.sums[name].merge(part)
+        for name, total in other.totals.items():
+            self.add_total(name, total)
         for name, terms in other.by_client.items():
             self.by_client.setdefault(name, {}).update(terms)
         for name, numbers in other.records.items():
@@ -58,8 +62,20 @@ class Reply:
     def take_sums(self) -> Reply:
         """Move the sums into a new reply, and return it."""
         taken = Reply(self.cohort_size, sums=self.sums, updates=self.updates, doubles=[*self.doubles])
+        taken.totals, self.totals = self.totals, {}
         self.sums, self.updates = {}, 0
         return taken
+
+    def add_total(self, name: str, added: ExactTotal) -> None:
+        """Add to the total of this name. Raises WrongResult: the shape or the dtype is another."""
+        total = self.totals.setdefault(name, added)
+        if total is added:
+            return
+        check_shapes(name, added.shape, total.shape)
+        if added.dtype != total.dtype:
+            words = f"found a total of dtype {added.dtype}, allowed: {total.dtype}, which other clients sent"
+            raise WrongResult(f"methods.{name}: {words}".replace("torch.", ""))
+        self.totals[name] = total.plus(added)
 
     def rekey_records(self, dispatch: int) -> Reply:
         """Use the dispatch's number as the key of one client's records: a server update may use a client twice."""
@@ -75,7 +91,11 @@ class Reply:
     def of(self, method: str, replies: Mapping[str, Reduction], dtype: torch.dtype) -> dict[str, Any]:
         """Return one method's terms by name, reduced as declared. Terms that no client sent are absent.
 
-        Sums and means of float64 values are float64. All others have the model's dtype, `dtype`.
+        Sums and means of float64 values are float64. Totals have their values' dtype. All others have the model's
+        dtype, `dtype`.
+
+        Raises:
+            WrongResult: int64 does not hold a total.
         """
         terms: dict[str, Any] = {}
         for name, how in replies.items():
@@ -86,7 +106,15 @@ class Reply:
                 total = self.sums[full]
                 reduced = total.mean() if how == "mean" else total.total(self.cohort_size)
                 terms[name] = reduced if full in self.doubles else reduced.to(dtype)
+            elif full in self.totals:
+                terms[name] = self._value_of(full)
         return terms
+
+    def _value_of(self, name: str) -> Tensor:
+        try:
+            return self.totals[name].value()
+        except OutOfRange as error:
+            raise WrongResult(f"methods.{name}: found {error}; or float64") from None
 
     def means(self) -> dict[str, float]:
         """Return the mean of each recorded number over the clients that recorded it. fsum is exact in any order."""
@@ -102,8 +130,9 @@ class Reply:
     def restored(cls, state: Mapping[str, Any]) -> Reply:
         """Return the reply that has this state. Keys that only earlier versions wrote are ignored."""
         sums = {name: ExactSum(**{**part, "grid": Grid(**part["grid"])}) for name, part in state["sums"].items()}
+        totals = {name: ExactTotal(**part) for name, part in state.get("totals", {}).items()}
         known = {part.name: state[part.name] for part in fields(cls) if part.name in state}
-        return cls(**{**known, "sums": sums})
+        return cls(**{**known, "sums": sums, "totals": totals})
 
     def count_sent(self, client: int, method: str, nbytes: int) -> None:
         """Count bytes that a client sends for a method."""

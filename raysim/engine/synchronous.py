@@ -45,11 +45,13 @@ class SynchronousRounds(Stateful):
         if not server.cohort:
             return self._outcome(participants, {})
         exchange.drive_plans("prepare", server.cohort)
-        message, broadcasts = exchange.announce()
+        phase = exchange.choose_phase()
+        message, broadcasts = exchange.announce(phase)
         arrived = exchange.count_arrived((client, server.round) for client in server.cohort)
-        order = exchange.order(Train(), server.cohort, server.shares, arrived)
+        order = exchange.order(phase, server.cohort, server.shares, arrived)
         reply = exchange.receive(exchange.begin(order, message, broadcasts))
-        exchange.update_model(reply, reply.delta(server.parameters.dtype))
+        trained = isinstance(phase, Train)
+        exchange.update_model(reply, reply.delta(server.parameters.dtype) if trained else None)
         exchange.drive_plans("conclude", server.cohort)
         return self._outcome(participants, reply.means())
 

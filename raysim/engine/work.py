@@ -5,7 +5,7 @@ from typing import Any
 
 from raysim.engine.collection import Collection
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.orders import Order, RoundInfo
+from raysim.engine.orders import Order, OwnMessages, RoundInfo
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,10 @@ class Work:
     def info(self, client: HostedClient) -> RoundInfo:
         """Return the round's info with the client's window."""
         return self.order.round_info_of(client.id)
+
+    def message_of(self, client: HostedClient) -> Any:
+        """Return the message that the client receives."""
+        return self.message.by_client[client.id] if isinstance(self.message, OwnMessages) else self.message
 
     def share(self, client: HostedClient) -> float:
         """Return the client's weight in the cohort."""

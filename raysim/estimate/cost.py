@@ -236,14 +236,17 @@ class Forecast:
     def _update_asynchronously(self) -> None:
         """Pass through the server updates of an asynchronous schedule."""
         server, self._regular = self._server, False
+        trained: set[int] = set()  # dispatches, by number
         for update in plan_updates(self._config, self._federation.availability, server, self._methods):
             server.begin_round()
             for each in self._messages():
+                if isinstance(each.operation, Train):
+                    trained |= {dispatch.number for dispatch in update.dispatched}
                 self._send([dispatch.client for dispatch in update.dispatched], each)
                 for dispatch in update.dispatched:
                     if dispatch.update is not None or dispatch.discarded:
                         self._receive([dispatch.client], each)
-            server.version += bool(update.arrivals)
+            server.version += any(dispatch.number in trained for dispatch in update.arrivals)
             self.cost.updates += len(update.arrivals)
             self._end_round()
 

@@ -62,10 +62,10 @@ def test_buffers_are_a_convex_mean_of_the_models_statistics(mixing, size, rate, 
     _, seen = watched(config, federation, simulate, monkeypatch)
     versions = [before.double() for _, before, _, _ in seen]
     stale = 0
-    for (update, before, mean, mixed), now in zip(seen, versions, strict=True):
-        weights = [discount(d.staleness, config.schedule.staleness) for d in update.arrivals]
-        stale += sum(d.staleness for d in update.arrivals)
-        received = sum(w * versions[d.version] for w, d in zip(weights, update.arrivals, strict=True)) / sum(weights)
+    for (dispatches, before, mean, mixed), now in zip(seen, versions, strict=True):
+        weights = [discount(d.staleness, config.schedule.staleness) for d in dispatches]
+        stale += sum(d.staleness for d in dispatches)
+        received = sum(w * versions[d.version] for w, d in zip(weights, dispatches, strict=True)) / sum(weights)
         a = min(1.0, rate * sum(weights) / len(weights))
         wanted = (1 - a) * now + a * (mean.buffers.double() + received)
         torch.testing.assert_close((before + mixed.buffers).double(), wanted, rtol=0, atol=1e-6)

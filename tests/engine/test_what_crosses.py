@@ -127,6 +127,10 @@ class Damages(Method):
             self._damage(server, "prepare")
             yield Request("ask")
 
+        def trains(self, server):
+            self._damage(server, "trains")
+            return True
+
         def announce(self, server):
             self._damage(server, "announce")
             return None, ()
@@ -180,7 +184,9 @@ def test_a_changed_hyperparameter_is_refused(tiny, simulate, side, hook, path):
         simulate(tiny(**ONE_ROUND, methods={f"{HERE}Lists": {"side": side, "numbers": [0.5]}}))
 
 
-@pytest.mark.parametrize("hook", ["select", "prepare", "announce", "update", "conclude", "end_task", "evaluated"])
+@pytest.mark.parametrize(
+    "hook", ["select", "prepare", "trains", "announce", "update", "conclude", "end_task", "evaluated"]
+)
 def test_a_server_half_that_changes_the_model_is_named(tiny, simulate, hook):
     with pytest.raises(
         WrongResult, match=rf"methods.Damages: Damages.Server.{hook} \(.*\) changed server.parameters"

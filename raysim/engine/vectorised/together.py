@@ -64,7 +64,7 @@ class Together:
         for client in clients:
             self._phases.load_model()
             self._phases.begin_exchange(client, call, work)
-            ops.append(Op(client.calls, client, call, work.message))
+            ops.append(Op(client.calls, client, call, work.message_of(client)))
             weights.append(self._model.copy())
         for number in count():
             wanted = {i: op.wanted for i, op in enumerate(ops) if op.wanted is not None}

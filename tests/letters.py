@@ -1,0 +1,54 @@
+"""A method of tests that sends each client a message of its own."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from raysim.api import Broadcast, ClientHalf, Method, Request, ServerHalf, Term
+
+TO = {
+    "nobody else": lambda ids: {},
+    "everyone": lambda ids: {"to": "everyone"},
+    "the same": lambda ids: {"to": [*reversed(ids)]},
+    "others": lambda ids: {"to": ids[:2]},
+    "absent": lambda ids: {"messages": {0: 1, 99: 2}},
+    "list": lambda ids: {"messages": [1, 2, 3]},
+    "both": lambda ids: {"message": 1},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Letters(Method):
+    """At a task's end, client k receives k + 1 numbers of value k and answers with their sum and its own id."""
+
+    to: str = "nobody else"
+    spoils: bool = False
+    some: int = 1000
+    sends_model: ClassVar = False
+    replies: ClassVar = {"answer": "by_client"}
+
+    class Client(ClientHalf):
+        def read(self, client, letter):
+            if self.method.spoils:
+                letter["numbers"].add_(1)
+            # which clients' messages this process has been given
+            beside = client.calls.received._messages["Letters"].value
+            said = [float(letter["numbers"].sum()), *beside]
+            return {"answer": Term(torch.tensor(said, dtype=torch.float64))}
+
+    class Server(ServerHalf):
+        answers = ()
+
+        def end_task(self, server):
+            ids = server.present[-self.method.some :]
+            letters = {k: {"numbers": torch.full((k + 1,), float(k))} for k in ids}
+            keys = {"messages": letters} | TO[self.method.to](server.present)
+            sent = [Broadcast("Letters.all", server.round, torch.zeros(2))]
+            reply = yield Request("read", broadcasts=sent, **keys)
+            for letter in letters.values():
+                letter["numbers"].zero_()  # a copy was sent
+            self.answers = {k: answer.tolist() for k, answer in reply["answer"].items()}
+            for k, answer in self.answers.items():
+                server.record(f"answer of {k}", answer[0])
+                server.record(f"beside {k}", len(answer) - 1)
