@@ -58,7 +58,8 @@ def adjust_family(family: Sequence[PairedDifference | None]) -> list[PairedDiffe
             continue
         # p values that are equal up to rounding are tested alike, at the level of the first of them
         shares = left if holm >= LEVEL else len(tested) - sum(other < p * (1 - ROUNDING) for other in tested)
-        adjusted.append(replace(one, p=holm, half=one.interval_half(LEVEL / shares)))
+        level = LEVEL / shares
+        adjusted.append(replace(one, p=holm, half=one.interval_half(level), level=level))
     return adjusted
 
 

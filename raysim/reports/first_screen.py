@@ -1,7 +1,7 @@
 """What a report and each of its settings begin with: the best methods, and what a test says about the first of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raysim.reports.families import compare_with_best
 from raysim.reports.gains import gains_by_labels, show_p
@@ -17,7 +17,7 @@ from raysim.reports.quantity_tables import (
     tabulate_column,
 )
 from raysim.reports.ranks import Standings, join_words
-from raysim.reports.statistics import PairedDifference
+from raysim.reports.statistics import LEVEL, PairedDifference
 
 MOST = 5  # rows of the table
 
@@ -50,7 +50,7 @@ class Margin:
         """The difference in words, with its interval, its seeds and the verdict."""
         unit = "points" if self.quantity.unit == "%" else self.quantity.unit
         mean = " ".join(filter(None, (self.quantity.show(self.found.mean, sign=True), unit)))
-        interval = "" if self.found.half is None else f", 95% interval {' to '.join(self._ends)}"
+        interval = "" if self.found.half is None else f", {name_interval([self.found])} {' to '.join(self._ends)}"
         seeds = f"{self.found.pairs} seed{'s' * (self.found.pairs > 1)}"
         what = f"{mean} of {self.quantity.heading} compared with {self.base.name}"
         return f"{self.group.name}: {what}{interval}, {seeds}: {self.verdict}."
@@ -60,6 +60,12 @@ class Margin:
         half = self.found.half or 0.0
         low, high = self.found.mean - half, self.found.mean + half
         return self.quantity.show(low, sign=True), self.quantity.show(high, sign=True)
+
+
+def name_interval(found: Sequence[PairedDifference | None]) -> str:
+    """Return what the intervals of differences are called: they are wider in a family of several tests."""
+    alone = all(one is None or one.level == LEVEL for one in found)
+    return "95% interval" if alone else "interval with Holm's correction"
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +143,7 @@ def _compare_with_second(best: Sequence[MethodGroup], average: Quantity, protoco
     itself, second, *_ = compare_with_best(column, average.higher_is_better)
     if itself is not None or second is None:  # the tests are against another group, with more seeds
         return []
-    turned = PairedDifference(-second.mean, second.std, second.pairs, second.half, second.p)
-    return [Margin(best[0], best[1], turned, average)]
+    return [Margin(best[0], best[1], replace(second, mean=-second.mean), average)]
 
 
 def _tabulate_best(
@@ -153,8 +158,8 @@ def _tabulate_best(
     headings, columns = ["methods", average.title], [_cells(groups, best, average, protocol)]
     if base is not None:
         unit = "points" if average.unit == "%" else average.unit
-        headings.append(", ".join(filter(None, (f"compared with {base.name}", unit))) + " (95% interval)")
         found = [gains.get((group.label, base.label)) for group in best]
+        headings.append(f"{', '.join(filter(None, (f'compared with {base.name}', unit)))} ({name_interval(found)})")
         shown = [NOTHING if one is None else Margin(base, base, one, average).difference for one in found]
         columns.append([TableCell(text) for text in shown])
     headings += [forgetting.title, "seeds"]

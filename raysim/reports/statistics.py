@@ -32,11 +32,13 @@ class PairedDifference(MeanOverSeeds):
         pairs: the number of pairs.
         half: half the interval around the mean, None for one pair or if all differences are equal.
         p: p of the test, None where `half` is. Both are of the test alone until `families.adjust_family` corrects them.
+        level: the interval covers 1 - level.
     """
 
     pairs: int
     half: float | None
     p: float | None
+    level: float = LEVEL
 
     @property
     def exact(self) -> bool:
