@@ -198,7 +198,7 @@ def _live(parser: ArgumentParser, asked: Namespace) -> int:
 
         watched = Watched(asked.directory)
     with serve(watched, asked.port) as server:
-        print(single_line(f"{asked.directory} is at {server.address}; Ctrl-C ends this, and no run"), flush=True)
+        print(single_line(f"Ctrl-C ends this page, and no run. {asked.directory} is at {server.address}"), flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
     return 0

@@ -78,7 +78,9 @@ def run(
             run is returned as it is.
         trust: with `resume`, import custom components that only the directory's config names.
         display: a custom display of the events.
-        keys: blocks of the config, such as methods="er" or clients={"count": 20}; further overrides.
+        keys: further overrides: blocks of the config, such as methods="er" or clients={"count": 20}. They are name,
+            seed, dataset, scenario, partition, clients, model, objective, training, memory, methods, participation,
+            aggregation, schedule, resources, evaluation, checkpoint and logging.
 
     Raises:
         ConfigError: the config, the data or the resources are wrong; nothing was started.

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.reports.content import Report, Section
-from raysim.reports.grouping import MethodGroup
+from raysim.reports.grouping import ExperimentSetting, MethodGroup
+from raysim.reports.naming import show_bare
 from raysim.reports.quantity_tables import ReportTable, TableCell, measure_columns, split_columns
 from raysim.reports.ranks import Ranking
 from raysim.system.console import print_line
@@ -18,6 +19,7 @@ from raysim.system.errors import single_line
 
 APART = 2  # letters between two columns
 MOST_ROWS = 20
+MOST_KEYS = 2  # that tell settings of one title apart
 MOST_LINES = 5  # of what was left out, and of sentences
 PAGE = "report.html"
 
@@ -41,21 +43,40 @@ def summarize_settings(sections: Sequence[Section]) -> ReportTable:
     """Return a table with a row for each setting: how many methods were run, the best one, and its result."""
     rankings = [Ranking(section.setting) for section in sections]
     metrics = {ranking.quantity.title for ranking in rankings}
-    rows = [[TableCell(text) for text in _sum_up(ranking, len(metrics) > 1)] for ranking in rankings]
+    names = _name_settings([section.setting for section in sections])
+    rows = [
+        [TableCell(text) for text in (name, *_sum_up(ranking, len(metrics) > 1))]
+        for name, ranking in zip(names, rankings, strict=True)
+    ]
     result = metrics.pop() if len(metrics) == 1 else "result"
     return ReportTable("The best method of each setting", ("setting", "best method", "methods", result), rows, texts=2)
 
 
-def _sum_up(ranking: Ranking, named: bool) -> tuple[str, str, str, str]:
-    """Return the cells of a setting; its result has the metric's name if it is `named`."""
-    setting, quantity = ranking.setting, ranking.quantity
+def _name_settings(settings: Sequence[ExperimentSetting]) -> list[str]:
+    """Return a name for each setting. Settings of one title have the keys in which they differ, the first of many."""
+    names = []
+    for setting in settings:
+        alike = [other.differing for other in settings if other.title == setting.title]
+        own = [
+            f"{key.rpartition('.')[2]}={show_bare(value)}"
+            for key, value in setting.differing.items()
+            if any(other.get(key) != value for other in alike)
+        ]
+        more = [f"{len(own) - MOST_KEYS} more"] * (len(own) > MOST_KEYS)
+        names.append(f"{setting.number}: {setting.title}" + f" ({', '.join([*own[:MOST_KEYS], *more])})" * bool(own))
+    return names
+
+
+def _sum_up(ranking: Ranking, named: bool) -> tuple[str, str, str]:
+    """Return the further cells of a setting; its result has the metric's name if it is `named`."""
+    quantity = ranking.quantity
     groups = _best_first(ranking)
     found = quantity.average_group(groups[0], ranking.protocol) if groups else None
     alike = sum(ranking.ranks.get(group.name) == 1 for group in groups) - 1
     also = f" and {alike} more" * (alike > 0)
     result = quantity.show_mean(found) + f" ({quantity.title})" * named
     best = groups[0].name + also if groups else "-"
-    return f"{setting.number}: {setting.title}", best, str(len(ranking.groups)), result
+    return best, str(len(ranking.groups)), result
 
 
 def _best_first(ranking: Ranking) -> list[MethodGroup]:

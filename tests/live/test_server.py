@@ -319,7 +319,7 @@ def test_ctrl_c_ends_the_command(
     monkeypatch.setattr("raysim.cli.threading", SimpleNamespace(Event=Pressed))
     assert main(["live", str(two_tasks)]) == 0
     assert re.fullmatch(
-        rf"{two_tasks} is at http://127.0.0.1:\d+/\?token=\w{{32}}; Ctrl-C .*\n", capsys.readouterr().out
+        rf"Ctrl-C .* {two_tasks} is at http://127.0.0.1:\d+/\?token=\w{{32}}\n", capsys.readouterr().out
     )
 
 

@@ -118,8 +118,12 @@ def test_equally_good_methods_are_counted(tmp_path: Path) -> None:
     for number, methods in enumerate(({}, {"fedprox": {"mu": 0.1}}, {"ewc": {}})):
         for size in (1, 2):
             make_run(tmp_path / f"{size}-{number}", {"training.batch_size": size, "methods": methods})
-    (first, _) = summarize_settings(describe(tmp_path).sections).rows
+    (first, second) = summarize_settings(describe(tmp_path).sections).rows
     assert [cell.text for cell in first[1:]] == ["FedAvg and 2 more", "3", "65.0"]
+    # settings of one name are told by the key in which they differ
+    assert [row[0].text.partition(": ")[2] for row in (first, second)] == [
+        f"{first[0].text.split()[1]} (batch_size={size})" for size in (1, 2)
+    ]
 
 
 def test_a_long_word_has_several_lines(tmp_path: Path) -> None:

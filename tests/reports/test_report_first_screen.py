@@ -49,6 +49,20 @@ def test_the_sentence_has_the_difference_its_interval_and_the_verdict(tmp_path: 
     ]
 
 
+def test_the_interval_of_several_tests_is_called_corrected(tmp_path: Path) -> None:
+    """The same 12 and 4.97 in a family of two: ER's p, 2 * 0.00914 = 0.018, is the smaller, so its level is 2.5%.
+
+    The quantile of t with 2 degrees of freedom at 1 - 0.0125 is 6.2053: half is 6.2053 * 2 / sqrt(3) = 7.17.
+    """
+    make_method(tmp_path, {}, [0.50, 0.50, 0.50])
+    make_method(tmp_path, {"er": {}}, [0.60, 0.62, 0.64])
+    make_method(tmp_path, {"ewc": {}}, [0.48, 0.54, 0.57])
+    found = lead(tmp_path)
+    difference = "ER: +12.00 points of average accuracy compared with FedAvg, interval with Holm's correction"
+    assert found.sentences[1] == f"{difference} +4.83 to +19.17, 3 seeds: significant, p 0.018."
+    assert found.table.headings[2] == "compared with FedAvg, points (interval with Holm's correction)"
+
+
 def test_a_difference_that_may_be_chance_is_not_significant(tmp_path: Path) -> None:
     """Differences of -2, 4 and 7: mean 3, deviation 4.583, half 4.3027 * 4.583 / sqrt(3) = 11.38."""
     make_method(tmp_path, {}, [0.50, 0.50, 0.50])
