@@ -113,9 +113,7 @@ def _command(given: list[str]) -> int:
 def _tell_hidden(asked: Namespace) -> None:
     """Say whether a config is a file of the working directory or the bundled one, if both have the name."""
     source = getattr(asked, "config", None) or getattr(asked, "source", None)
-    if source is None or getattr(asked, "quiet", False) or Path(source).suffix:
-        return  # bundled names have no suffix
-    if not os.path.isfile(source) and not os.path.isfile(f"{source}.yaml"):
+    if source is None or getattr(asked, "quiet", False) or not any(map(os.path.isfile, (source, f"{source}.yaml"))):
         return  # the import below would delay the first word
     from raysim.config.bundled import describe_hidden
 

@@ -207,7 +207,7 @@ def fit_lines(lines: Iterable[str], stream: TextIO) -> Iterator[str]:
     width = shutil.get_terminal_size().columns
     for line in map(single_line, lines):
         if has_terminal(stream) and len(line) > width:
-            indent = len(line) - len(re.sub(r"^\S+(\s\S+)? +", "", line))
+            indent = len(line) - len(re.sub(r"^ *\S+(\s\S+)? +", "", line))
             yield from wrap_words(line, width, indent)
         else:
             yield line

@@ -71,7 +71,7 @@ def test_a_list_is_wrapped_on_a_terminal_and_a_line_each_elsewhere(
     lines = terminal("list", "methods").splitlines()
     assert max(map(len, lines)) <= 60 < max(map(len, elsewhere))
     assert " ".join(" ".join(lines).split()) == " ".join(" ".join(elsewhere).split())
-    assert all(line.startswith(" " * 17) for line in lines if line.split()[0] not in [x.split()[0] for x in elsewhere])
+    assert all(line.startswith(" " * 19) for line in lines if line.split()[0] not in [x.split()[0] for x in elsewhere])
 
 
 def test_list_alone_says_which_kinds_there_are(capsys: Captured) -> None:

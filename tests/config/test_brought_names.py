@@ -89,7 +89,7 @@ ANSWERS = {
     "buffer_sizes=3": "did you mean 'memory.capacity'?",
     "schedule={kind: asynchronous} buffer_size=3": "did you mean 'memory.capacity' or 'schedule.buffer_size'?",
     "concurrency=3": f"this is a key of schedule.kind=asynchronous{UNCHOSEN}",
-    "mu=0.1": f"this is a key of methods.fedprox or methods.fed_coda_prompt{UNCHOSEN}",
+    "mu=0.1": f"this is a key of methods.fed_coda_prompt or methods.fedprox{UNCHOSEN}",
     "scenario.kind=cil": "did you mean 'class_incremental'?",
     "scenario.kind=task-il": "did you mean 'class_incremental' with 'training.logits=task'?",
     "clients.rate=1": "unknown key 'rate'; allowed: count, arrive, leave, dropout",

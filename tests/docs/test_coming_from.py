@@ -10,7 +10,8 @@ from raysim.engine.compatibility import check_methods
 
 PAGE = ROOT / "docs" / "coming_from.md"
 CONFIGS = blocks(PAGE, "yaml")
-REFERENCE = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+KEYS = [ROOT / "docs" / "config.md", *(ROOT / "docs" / "methods").glob("*.md")]
+REFERENCE = "".join(page.read_text(encoding="utf-8") for page in KEYS)
 
 
 @pytest.mark.parametrize("number", range(4), ids=["flower", "avalanche", "mammoth", "flgo"])

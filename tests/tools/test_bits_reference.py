@@ -1,7 +1,7 @@
 """The list of runs has all that a config can name: what is new there needs a run here.
 
-docs/config.md says what there is; another test holds it to the schema. The policies and fills that each method admits
-are its own to say: each policy is run with each fill.
+docs/config.md and the methods' pages say what there is; another test holds them to the schema. The policies and fills
+that each method admits are its own to say: each policy is run with each fill.
 """
 
 import re
@@ -13,7 +13,10 @@ import pytest
 from bits.reference import RUNS, chosen
 from bits.run import BASE, Run, leaves
 
-PAGE = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "config.md").read_text(encoding="utf-8")
+METHODS = re.findall(r"^\| \[`(\w+)`\]\(methods/", PAGE, re.M)
+KEYS = re.compile("<!-- keys, written by make docs -->(.*?)<!-- end of keys -->", re.DOTALL)
 NO_FILES = {"mnist", "fashion_mnist", "kmnist", "emnist", "usps", "svhn", "cifar10", "cifar100"}  # would be downloaded
 NO_FILES |= {"hugging_face", "parquet"}  # needs its package, too
 NO_FILES |= {"coco", "yolo", "carla"}  # boxes from files: tests/data/detection; the runs with boxes are of "driving"
@@ -43,16 +46,20 @@ TAKEN = taken()
 
 
 def names(title: str) -> list[str]:
-    """The components of a kind: the headings below that of the kind."""
+    """The components of a kind: the headings below that of the kind; methods have a table."""
+    if title == "Methods":
+        return METHODS
     return re.findall(r"^#### `(\w+)`$", re.split("^###? ", PAGE.partition(f"### {title}\n")[2], flags=re.M)[0], re.M)
 
 
 def rows() -> Iterator[tuple[str, str, str, str]]:
     """Key, default, allowed values and description."""
-    for line in PAGE.splitlines():
+    pages = [(DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8") for name in METHODS]
+    tables = [PAGE, *(block for page in pages for block in KEYS.findall(page))]
+    for line in "\n".join(tables).splitlines():
         if line.startswith("| `"):
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            yield cells[0].strip("`"), cells[1].strip("`"), cells[2], cells[3]
+            yield cells[0].strip("`"), cells[3].strip("`"), cells[2], cells[1]
 
 
 def choices(allowed: str) -> list[str]:
