@@ -180,6 +180,7 @@ def test_the_difference_of_two_configs(browser: Browser, three: Path) -> None:
     with serve(Watched(three), 0) as server:
         browser.open(server.address)
         browser.wait(DIFFERENCE, lambda rows: rows == [["training.optimizer.lr", "0.02", "0.1"]])
+        browser.wait("document.getElementById('right').options.length === 3")
         browser.find(
             "{const r = document.getElementById('right'); r.selectedIndex = 2; r.dispatchEvent(new Event('change'))}"
         )
