@@ -53,9 +53,17 @@ def describe_hidden(source: object) -> str:
     if os.path.isfile(source):
         return f"{source} is the file ./{source}, which hides the config of this name that raysim comes with"
     other = Path(f"{source}.yaml")
-    if other.is_file() and other.read_bytes().removeprefix(MODELINE) != (BUNDLED / other).read_bytes():
+    if other.is_file() and not _is_copy(other):
         return f"{source} is the config that raysim comes with, and not the file ./{other}; for this, give {other}"
     return ""
+
+
+def _is_copy(file: Path) -> bool:
+    """Return whether a file is a bundled config, unchanged. One that cannot be read is not."""
+    try:
+        return file.read_bytes().removeprefix(MODELINE) == (BUNDLED / file).read_bytes()
+    except OSError:
+        return False
 
 
 def warn_hidden(source: object) -> None:

@@ -43,7 +43,7 @@ def describe_start(
 def tell_unfinished(result: Result) -> str:
     """Return a line if a run was stopped in its first task, or "" otherwise."""
     measured = any(values["accuracy"] for values in result.evaluation.values())
-    return "" if measured or result.status != "interrupted" else "no task was finished, so there are no accuracies yet"
+    return "" if measured or result.status != "interrupted" else "no task was finished, so the accuracy matrix is empty"
 
 
 def describe_next(result: Result, config: Config, local: bool) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from raysim.reports.quantity_tables import (
     learning_of,
     tabulate_column,
 )
-from raysim.reports.ranks import Standings, join_words
+from raysim.reports.ranks import Ranking, Standings, join_words
 from raysim.reports.statistics import LEVEL, PairedDifference
 
 MOST = 5  # rows of the table
@@ -78,6 +78,7 @@ class Lead:
         table: the best methods.
         average: of one setting: the average metric of the best method, with its unit and the protocol.
         margins: of one setting: the best method compared with the one that it extends, or with the second best.
+        asked: of one setting: the sentences on the pairs of rows that the user wants to compare.
     """
 
     best: str
@@ -85,6 +86,7 @@ class Lead:
     table: ReportTable
     average: str = ""
     margins: Sequence[Margin] = ()
+    asked: Sequence[str] = ()
 
 
 def lead_setting(setting: ExperimentSetting, asked: Sequence[tuple[str, str]] = ()) -> Lead:
@@ -94,12 +96,14 @@ def lead_setting(setting: ExperimentSetting, asked: Sequence[tuple[str, str]] = 
     average = learning_of(setting.metric)[0]
     if len(groups) == 1:
         return _lead_alone(setting, groups[0])
-    best = _sort(groups, average, protocol)
+    ranking = Ranking(setting, protocol)
+    best = ranking.best_first
     gains = gains_by_labels(setting, average, protocol, asked)
     base = _find_base(groups, best[0], gains)
     margins = [] if base is None else [Margin(best[0], base, gains[best[0].label, base.label], average)]
-    if len(best) > 1 and best[1] is not base:
-        margins += _compare_with_second(best, average, protocol)
+    first = [group for group in best if group.name in ranking.ranks] or best  # those with the seeds of most
+    if len(first) > 1 and first[1] is not base:
+        margins += _compare_with_second(first, average, protocol)
     wanted = [
         Margin(group, other, gains[group.label, other.label], average)
         for group in groups
@@ -109,24 +113,20 @@ def lead_setting(setting: ExperimentSetting, asked: Sequence[tuple[str, str]] = 
         and (group, other) not in [(one.group, one.base) for one in margins]
     ]
     label = setting.label(protocol)
-    means = [average.show_mean(average.average_group(group, protocol)) for group in best]
+    means = [average.show_mean(average.average_group(group, protocol)) for group in first]
     value = f"{means[0]} {average.unit}".strip()
-    equal = [group.name for group, mean in zip(best, means, strict=True) if mean.split()[0] == means[0].split()[0]]
+    equal = [group.name for group, mean in zip(first, means, strict=True) if mean.split()[0] == means[0].split()[0]]
+    apart = [group.name for group in best if group not in first]
     subject = f"{equal[0]} is" if len(equal) == 1 else f"{join_names(equal)} are equal and"
     seeds = f"{len(best[0].runs)} seed{'s' * (len(best[0].runs) > 1)}"
-    first = f"{subject} the best of {len(best)} methods: {average.heading} {value} ({label}, {seeds})."
-    sentences = [first, *(margin.sentence for margin in (*margins, *wanted))]
+    compared = f"{len(first)} methods" + " with the same seeds" * bool(apart)
+    sentences = [f"{subject} the best of {compared}: {average.heading} {value} ({label}, {seeds})."]
+    if apart:
+        sentences.append(f"{join_names(apart)} {'has' if len(apart) == 1 else 'have'} other seeds, so no rank.")
+    asked_for = [margin.sentence for margin in wanted]
+    sentences += [margin.sentence for margin in margins] + asked_for
     table = _tabulate_best(setting, best[:MOST], base, gains)
-    return Lead(best[0].name, sentences, table, f"{value}, {label}", margins)
-
-
-def _sort(groups: Sequence[MethodGroup], average: Quantity, protocol: str) -> list[MethodGroup]:
-    """Return the groups that compete, the best first; all groups if none competes."""
-    sign = -1 if average.higher_is_better else 1
-    means = [average.average_group(group, protocol) for group in groups]
-    known = [(sign * mean.mean, place) for place, mean in enumerate(means) if mean is not None]
-    order = [groups[place] for _, place in sorted(known)]
-    return [group for group in order if group.ranked] or order or [*groups]
+    return Lead(equal[0], sentences, table, f"{value}, {label}", margins, asked_for)
 
 
 def _find_base(
@@ -207,29 +207,42 @@ def _lead_alone(setting: ExperimentSetting, group: MethodGroup) -> Lead:
 def lead_settings(standings: Standings) -> Lead:
     """Return what a report of several settings begins with: the best methods by rank, or by how often they are best."""
     count, best = len(standings.rankings), standings.best_first[0]
+    alike = [best]
     if standings.ranks:
-        sentences = _say_rank(best, standings)
+        alike = [name for name, found in standings.ranks.items() if found.mean == standings.ranks[best].mean]
+        sentences = _say_rank(alike, standings)
+    elif not standings.wins[best] and len(standings.cells) > 1:
+        sentences = [f"No two methods are in the same one of {count} settings, so there is no best one."]
     elif len(standings.cells) > 1:
-        sentences = [f"{best} is the best method in {standings.wins[best]} of {count} settings."]
+        alike = [name for name, wins in standings.wins.items() if wins == standings.wins[best]]
+        subject = f"{best} is" if len(alike) == 1 else f"{join_words(_shorten(alike))} are each"
+        sentences = [f"{subject} the best method in {standings.wins[best]} of {count} settings."]
     else:
         sentences = [f"{best}: {_give_range(standings)} in {count} settings."]
-    return Lead(best, [*sentences, *_sum_up_margins(best, standings)], standings.tabulate_standing(MOST))
+    margins = _sum_up_margins(best, standings) if len(alike) == 1 else []
+    return Lead(best, [*sentences, *margins], standings.tabulate_standing(MOST))
 
 
-def _say_rank(best: str, standings: Standings) -> list[str]:
+def _shorten(names: Sequence[str]) -> list[str]:
+    """Return the first names, and how many more there are."""
+    return [*names[:MOST], *[f"{len(names) - MOST} more"] * (len(names) > MOST)]
+
+
+def _say_rank(best: Sequence[str], standings: Standings) -> list[str]:
     """Return sentences on the best mean rank: its interval, and the methods with overlapping intervals."""
     ranks, settings = standings.ranks, len(standings.rankings)
-    first = f"{best} has the best mean rank of {len(ranks)} methods that are in all {settings} settings"
-    found = ranks[best]
-    if found.interval is None:
+    subject = f"{best[0]} has" if len(best) == 1 else f"{join_words(_shorten(best))} have"
+    first = f"{subject} the best mean rank of {len(ranks)} methods that are in all {settings} settings"
+    found = ranks[best[0]]
+    if found.interval is None or len(best) > 1:
         return [f"{first}: {found.mean:.1f}."]
     low, high = found.interval
     sentences = [f"{first}: {found.mean:.1f}, 95% interval {low:.1f} to {high:.1f}."]
-    others = [(name, ranks[name].interval) for name in standings.best_first if name in ranks and name != best]
+    others = [(name, ranks[name].interval) for name in standings.best_first if name in ranks and name not in best]
     close = [name for name, interval in others if interval is not None and interval[0] <= high]
     if close:
-        shown = [*close[:MOST], *[f"{len(close) - MOST} more"] * (len(close) > MOST)]
-        sentences.append(f"Its interval overlaps with the interval{'s' * (len(close) > 1)} of {join_words(shown)}.")
+        intervals = f"interval{'s' * (len(close) > 1)}"
+        sentences.append(f"Its interval overlaps with the {intervals} of {join_words(_shorten(close))}.")
     return sentences
 
 
@@ -260,5 +273,6 @@ def _sum_up_margins(name: str, standings: Standings) -> list[str]:
     counts = f"better in {len(better)} of {len(margins)} settings, significantly in {significant}"
     unit = "points" if quantity.unit == "%" else quantity.unit
     size = " ".join(filter(None, (quantity.show(max(means), sign=True), unit)))
-    sizes = f"{quantity.show(min(means), sign=True)} to {size} of {quantity.heading}"
+    least = f"{quantity.show(min(means), sign=True)} to " * (len(set(means)) > 1)
+    sizes = f"{least}{size} of {quantity.heading}"
     return [f"Compared with {margins[0].base.name}, {name} is {counts}: {sizes}."]

@@ -76,6 +76,18 @@ class Ranking:
         return [group for group in self.groups if group.ranked and _seeds_of(group) == self.seeds]
 
     @cached_property
+    def best_first(self) -> Sequence[MethodGroup]:
+        """The groups that compete, or all if none does. The best mean is first, and groups with other seeds are last."""
+        sign = -1 if self.quantity.higher_is_better else 1
+        competing = [group for group in self.groups if group.ranked] or [*self.groups]
+
+        def place(group: MethodGroup) -> tuple[bool, float]:
+            found = self.quantity.average_group(group, self.protocol)
+            return _seeds_of(group) != self.seeds, math.inf if found is None else sign * found.mean
+
+        return sorted(competing, key=place)
+
+    @cached_property
     def ranks(self) -> Mapping[str, int]:
         """By name: the rank of every ranked group. Means that look equal have the same rank."""
         names = [group.name for group in self.ranked]

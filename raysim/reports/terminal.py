@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.reports.content import Report, Section
-from raysim.reports.grouping import ExperimentSetting, MethodGroup
+from raysim.reports.grouping import ExperimentSetting
 from raysim.reports.naming import show_bare
 from raysim.reports.quantity_tables import ReportTable, TableCell, measure_columns, split_columns
 from raysim.reports.ranks import Ranking
@@ -34,6 +33,10 @@ def show_report(report: Report, console: Console) -> None:
     else:
         print_line(console, report.extent)
         _show_table(summarize_settings(report.sections), console)
+        _show_lines(report.lead.sentences if report.lead else [], "sentences", console)
+        for section in report.sections:
+            asked = [*(section.lead.asked if section.lead else []), *_say_claims(section)]
+            _show_lines([f"{section.setting.title}: {line}" for line in asked], "sentences", console)
     _show_lines([f"left out: {line}" for line in report.left_out], "left out", console)
     files = f"report: {report.out / PAGE} (and .md, .tex, .csv, means.csv, plots/, figures/, tables/)"
     print_line(console, files)
@@ -70,7 +73,7 @@ def _name_settings(settings: Sequence[ExperimentSetting]) -> list[str]:
 def _sum_up(ranking: Ranking, named: bool) -> tuple[str, str, str]:
     """Return the further cells of a setting; its result has the metric's name if it is `named`."""
     quantity = ranking.quantity
-    groups = _best_first(ranking)
+    groups = ranking.best_first
     found = quantity.average_group(groups[0], ranking.protocol) if groups else None
     alike = sum(ranking.ranks.get(group.name) == 1 for group in groups) - 1
     also = f" and {alike} more" * (alike > 0)
@@ -79,25 +82,18 @@ def _sum_up(ranking: Ranking, named: bool) -> tuple[str, str, str]:
     return best, str(len(ranking.groups)), result
 
 
-def _best_first(ranking: Ranking) -> list[MethodGroup]:
-    """Return the ranked groups of a setting, or all if none is ranked, by their means."""
-    sign = -1 if ranking.quantity.higher_is_better else 1
-
-    def place(group: MethodGroup) -> float:
-        found = ranking.quantity.average_group(group, ranking.protocol)
-        return inf if found is None else sign * found.mean
-
-    return sorted(ranking.ranked or ranking.groups, key=place)
-
-
 def _show_setting(section: Section, console: Console) -> None:
     print_line(console, section.heading)
     _show_table(section.tables[0], console)
-    said = [table.verdict for one in section.comparisons for table in one.tables if table.verdict]
+    said = [*_say_claims(section), *(section.lead.asked if section.lead else [])]
     said += [line for table in section.tables for line in table.sentences]
     departures = [f"departure: {line}" for one in section.comparisons for line in one.departures]
     _show_lines(said, "sentences", console)
     _show_lines(departures, "departures", console)
+
+
+def _say_claims(section: Section) -> list[str]:
+    return [table.verdict for one in section.comparisons for table in one.tables if table.verdict]
 
 
 def _show_lines(lines: Sequence[str], what: str, console: Console) -> None:

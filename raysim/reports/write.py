@@ -97,6 +97,7 @@ def write_report(
     runs = find_runs([Path(directory) for directory in directories], left_out, tell, unfinished)
     settings = group_runs(runs, left_out, unfinished)
     rows = [{name for group in one.groups for name in (group.label, group.name)} for one in settings]
+    compare = [(row, other) for row, other in compare]  # the command line gives lists
     for pair in compare:
         if len(set(pair)) != 2:
             raise ConfigError(f"--compare: found {' and '.join(map(repr, pair))}, allowed: two different rows")

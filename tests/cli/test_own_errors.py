@@ -232,7 +232,7 @@ def test_a_run_of_a_sweep_that_ends_the_process_is_one_that_failed(config: str, 
 def test_ctrl_c_in_a_method_is_ctrl_c(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pressed = f'methods={{"{__name__}:Pressed": {{}}}}'
     assert main(["run", config, pressed, "--out", str(tmp_path / "out"), "--local", "--quiet"]) == 130
-    assert capsys.readouterr().err == "no task was finished, so there are no accuracies yet\ninterrupted\n"
+    assert capsys.readouterr().err == "no task was finished, so the accuracy matrix is empty\ninterrupted\n"
 
 
 def test_the_innermost_place_is_named_and_a_checkpoint_beside_it(

@@ -101,7 +101,7 @@ def test_the_end_says_what_to_do_next(result: raysim.Result) -> None:
 def test_a_run_that_was_stopped_in_its_first_task_says_so(result: raysim.Result) -> None:
     nothing = {"class_il": summarise([], [0.1, 0.1]), "task_il": summarise([], [0.1, 0.1])}
     text = shown(replace(result, status="interrupted", evaluation=nothing, rounds=1))
-    assert text.startswith("no task was finished, so there are no accuracies yet\ninterrupted: 1 round in ")
+    assert text.startswith("no task was finished, so the accuracy matrix is empty\ninterrupted: 1 round in ")
     assert "average accuracy" not in text
     later = shown(replace(result, status="interrupted"))
     assert "average accuracy 50.0" in later

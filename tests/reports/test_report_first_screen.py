@@ -123,7 +123,7 @@ def test_several_settings_have_one_rank_with_its_interval_and_the_best_first(tmp
     assert rank == "ER has the best mean rank of 3 methods that are in all 2 settings: 1.0, 95% interval 1.0 to 1.5."
     assert overlap == "Its interval overlaps with the interval of FedAvg."
     counts = "Compared with FedAvg, ER is better in 2 of 2 settings, significantly in 0"
-    assert better == f"{counts}: +10.0 to +10.0 points of average accuracy."
+    assert better == f"{counts}: +10.0 points of average accuracy."
     assert [row[:2] for row in texts(found)] == [
         ["ER", "1.0 (1.0 to 1.5)"],
         ["FedAvg", "2.0 (1.0 to 2.0)"],
