@@ -77,7 +77,7 @@ class Ranking:
 
     @cached_property
     def best_first(self) -> Sequence[MethodGroup]:
-        """The groups that compete, or all if none does. The best mean is first, and groups with other seeds are last."""
+        """The groups that compete, or all if none does: the best mean first, and groups with other seeds last."""
         sign = -1 if self.quantity.higher_is_better else 1
         competing = [group for group in self.groups if group.ranked] or [*self.groups]
 

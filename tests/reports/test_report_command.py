@@ -231,6 +231,21 @@ def test_what_is_wrong_is_told_in_one_line(capsys: Captured) -> None:
         assert fragment in errors
 
 
+@pytest.mark.usefixtures("_here")
+def test_pairs_of_rows_are_compared_in_one_setting_and_in_several(capsys: Captured) -> None:
+    """In each setting ER - EWC is 4 and 6 points: mean 5."""
+    for size in (1, 2):
+        for name, averages in (("er", (0.64, 0.66)), ("ewc", (0.60, 0.60))):
+            for seed, average in enumerate(averages):
+                changed = {"seed": seed, "methods": {name: {}}, "training.batch_size": size}
+                make_run(Path(f"{size}/{name}/{seed}"), changed, {"domain_il": [[average, average]] * 2})
+    for folders in (["1"], ["1", "2"]):
+        assert main(["report", *folders, "--out", f"out{len(folders)}", "--compare", "ER", "EWC"]) == 0
+        shown = capsys.readouterr().out
+        assert shown.count("ER") >= 2
+        assert shown.count("5.00 points") == len(folders)
+
+
 class Terminal(StringIO):
     """A screen, of which all that was ever on it stays."""
 

@@ -174,3 +174,41 @@ def test_keys_that_all_runs_share_have_no_column(tmp_path: Path) -> None:
     assert [*tabulate_runs(setting).headings] == [
         *("methods", "seed", "average accuracy, %", "forgetting, %", "seconds", "sent, MiB")
     ]
+
+
+def test_a_method_with_fewer_seeds_is_not_the_best(tmp_path: Path) -> None:
+    """ER has the easy seed alone. Its 90 % are not compared with means over both seeds."""
+    make_method(tmp_path, {}, [0.50, 0.80])
+    make_method(tmp_path, {"ewc": {}}, [0.55, 0.85])
+    make_run(tmp_path / "er", {"seed": 1, "methods": {"er": {}}}, {"domain_il": [[0.9, 0.0], [0.9, 0.9]]})
+    found = lead(tmp_path)
+    assert found.best == "EWC"
+    assert found.sentences[0].startswith("EWC is the best of 2 methods with the same seeds: average accuracy 70.00 ")
+    assert found.sentences[1] == "ER has other seeds, so no rank."
+    assert [row[0] for row in texts(found)] == ["EWC", "FedAvg", "ER"]
+
+
+def say(folder: Path) -> Sequence[str]:
+    standings = compare_settings(group_runs(find_runs([folder], []), []))
+    assert standings is not None
+    return lead_settings(standings).sentences
+
+
+def test_settings_without_a_common_method_have_no_best_one(tmp_path: Path) -> None:
+    make_method(tmp_path / "1", {"er": {}}, [0.5], training__batch_size=1)
+    make_method(tmp_path / "2", {"ewc": {}}, [0.6], training__batch_size=2)
+    assert say(tmp_path) == ["No two methods are in the same one of 2 settings, so there is no best one."]
+
+
+def test_methods_that_are_equally_often_the_best_are_all_named(tmp_path: Path) -> None:
+    for size, (best, worse) in enumerate(((0.6, 0.5), (0.5, 0.6)), 1):
+        make_method(tmp_path / f"{size}", {"er": {}}, [best], training__batch_size=size)
+        make_method(tmp_path / f"{size}", {"ewc": {}}, [worse], training__batch_size=size)
+    assert say(tmp_path) == ["ER and EWC are each the best method in 1 of 2 settings."]
+
+
+def test_methods_of_the_same_best_mean_rank_are_all_named(tmp_path: Path) -> None:
+    for size, (best, worse) in enumerate(((0.6, 0.5), (0.5, 0.6)), 1):
+        for name, value in (("er", best), ("ewc", worse), ("fedprox", 0.4)):
+            make_method(tmp_path / f"{size}", {name: {}}, [value], training__batch_size=size)
+    assert say(tmp_path) == ["ER and EWC have the best mean rank of 3 methods that are in all 2 settings: 1.5."]
