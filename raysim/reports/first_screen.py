@@ -108,7 +108,7 @@ def lead_setting(setting: ExperimentSetting, asked: Sequence[tuple[str, str]] = 
         Margin(group, other, gains[group.label, other.label], average)
         for group in groups
         for other in groups
-        if {(group.label, other.label), (group.name, other.name)} & {*asked}
+        if _names(group, other) & {*asked}
         and (group.label, other.label) in gains
         and (group, other) not in [(one.group, one.base) for one in margins]
     ]
@@ -123,10 +123,15 @@ def lead_setting(setting: ExperimentSetting, asked: Sequence[tuple[str, str]] = 
     sentences = [f"{subject} the best of {compared}: {average.heading} {value} ({label}, {seeds})."]
     if apart:
         sentences.append(f"{join_names(apart)} {'has' if len(apart) == 1 else 'have'} other seeds, so no rank.")
-    asked_for = [margin.sentence for margin in wanted]
-    sentences += [margin.sentence for margin in margins] + asked_for
+    sentences += [margin.sentence for margin in (*margins, *wanted)]
+    asked_for = [margin.sentence for margin in (*margins, *wanted) if _names(margin.group, margin.base) & {*asked}]
     table = _tabulate_best(setting, best[:MOST], base, gains)
     return Lead(equal[0], sentences, table, f"{value}, {label}", margins, asked_for)
+
+
+def _names(group: MethodGroup, other: MethodGroup) -> set[tuple[str, str]]:
+    """Return what a user may call a pair."""
+    return {(group.label, other.label), (group.name, other.name)}
 
 
 def _find_base(
