@@ -85,8 +85,9 @@ def _sum_up(ranking: Ranking, named: bool) -> tuple[str, str, str]:
 def _show_setting(section: Section, console: Console) -> None:
     print_line(console, section.heading)
     _show_table(section.tables[0], console)
-    said = [*_say_claims(section), *(section.lead.asked if section.lead else [])]
-    said += [line for table in section.tables for line in table.sentences]
+    asked = section.lead.asked if section.lead else []
+    said = _say_claims(section)
+    said += asked or [line for table in section.tables for line in table.sentences]
     departures = [f"departure: {line}" for one in section.comparisons for line in one.departures]
     _show_lines(said, "sentences", console)
     _show_lines(departures, "departures", console)
