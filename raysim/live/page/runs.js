@@ -131,7 +131,7 @@ function drawOverlay(names) {
   const scale = percents ? 100 : 1, W = widthOf("overlay"), H = W > 700 ? 280 : 220, left = 38, right = W - 12, bottom = H - 22, top = 8;
   const [svg, add] = canvas(W, H, $("overlay-title").textContent);
   const marks = values.length ? ticks(scale * Math.min(...values), scale * Math.max(...values)) : [0, 1];
-  const most = Math.max(1, ...numbers.map((number) => Math.max(list("runs")[placeOf(number)].rounds || 0, stateOf(placeOf(number))[2])));
+  const most = Math.max(1, ...lines.map(({ number }) => Math.max(list("runs")[placeOf(number)].rounds || 0, stateOf(placeOf(number))[2])));
   const x = (r) => left + r / most * (right - left), y = (v) => bottom - (v - marks[0]) / (marks.at(-1) - marks[0]) * (bottom - top);
   valueAxis(add, y, marks, left, right, (v) => short(v));
   roundAxis(add, x, H - 18, right, most);
