@@ -87,7 +87,9 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
         Watched(tmp_path)
 
 
-@pytest.mark.parametrize("inner", [[str(place) for place in range(30)], [f"{a}/{b}" for a in range(5) for b in range(5)]])
+@pytest.mark.parametrize(
+    "inner", [[str(place) for place in range(30)], [f"{a}/{b}" for a in range(5) for b in range(5)]]
+)
 def test_a_large_folder_hides_no_run_beside_it(
     inner: list[str], two_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

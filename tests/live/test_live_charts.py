@@ -192,33 +192,39 @@ def change_run(run: Path, replaced: dict[str, str], evaluation: dict[str, list[f
 
 
 def test_metrics_and_protocols_are_not_mixed(browser: Browser, three: Path) -> None:
-    """The mean of 2.5 and 1.5 is 2, and no percentage; a run with a protocol of two has no value by the other."""
+    """The mean of 2.5 and 1.5 is 2, and no percentage; a run with one protocol of two has no value by the other."""
     objective = {"objective: classification\n": "objective: next_token\n"}
-    change_run(three / "seed-0" / "a", objective, {"domain_il": [2.5, 1.5]})
+    change_run(three / "seed-0" / "a", objective, {"class_il": [2.5, 1.5]})
     change_run(three / "seed-0" / "c", {}, {"class_il": [0.7, 0.7], "task_il": [0.8, 0.8]})
     browser.errors.clear()
-    legend = "[...document.querySelectorAll('#legend button')].map((button) => button.textContent)"
-    choice = "document.getElementById('measure')"
-    choose = "{{const m = {0}; m.selectedIndex = {1}; m.dispatchEvent(new Event('change'))}}"
+    selector, title = "document.getElementById('measure')", "document.getElementById('overlay-title').textContent"
+    choose = f"{selector}.selectedIndex = {{}}; {selector}.dispatchEvent(new Event('change'))"
+    legend = "[...document.querySelectorAll('#legend b')].map((value) => value.textContent)"
+    sort = "document.querySelector('#table thead th:nth-child(3)').ariaSort"
     with serve(Watched(three), 0) as server:
         browser.open(server.address)
-        measures = ["perplexity, domain-IL", "accuracy, class-IL", "accuracy, task-IL"]
-        browser.wait(f"[...{choice}.options].map((option) => option.textContent)", partial(eq, measures))
-        means = ["perplexity so far, domain-IL", "accuracy so far, class-IL", "accuracy so far, task-IL"]
-        browser.wait(HEADS, lambda heads: heads[1:7] == means + [f"forgetting, {name}" for name in measures])
-        for column, values in ((2, ["2.000", "–", "–"]), (3, ["–", "50.0%", "70.0%"]), (4, ["–", "–", "80.0%"])):
+        browser.wait(HEADS)  # before that, the page may have no selector
+        measures = ["perplexity, class-IL", "accuracy, class-IL", "accuracy, task-IL"]
+        browser.wait(f"[...{selector}.options].map((option) => option.textContent)", partial(eq, measures))
+        heads = ["perplexity so far, class-IL", "accuracy so far, class-IL"]
+        heads += ["forgetting, perplexity, class-IL", "forgetting, accuracy, class-IL"]
+        browser.wait(HEADS, lambda found: found[1:5] == heads)
+        for column, values in ((2, ["2.000", "–", "–"]), (3, ["–", "50.0%", "70.0%"])):
             assert browser.find(COLUMN.format(column)) == values
-        browser.wait(legend, lambda lines: [line.split(" ")[-1] for line in lines] == ["2.000"])
-        assert browser.find("document.getElementById('overlay-title').textContent").endswith("far, domain-IL")
-        browser.find(choose.format(choice, 1))
-        browser.wait(legend, lambda lines: sorted(line.split(" ")[-1] for line in lines) == ["50.0%", "70.0%"])
-        assert browser.find("document.getElementById('overlay-title').textContent").endswith("far, class-IL (%)")
-        browser.find(choose.format(choice, 2))
-        browser.wait(legend, lambda lines: [line.split(" ")[-1] for line in lines] == ["80.0%"])
+        browser.wait(legend, partial(eq, ["2.000"]))
+        assert browser.find(title).endswith("far, class-IL")
+        browser.find(choose.format(1))
+        browser.wait(legend, lambda values: sorted(values) == ["50.0%", "70.0%"])
+        assert browser.find(title).endswith("far, class-IL (%)")
         click(browser, "#table thead th:nth-child(4) button")  # the highest accuracy first, others last
         browser.wait(COLUMN.format(1), partial(eq, ["seed-0/c", "seed-0/b", "seed-0/a"]))
         click(browser, "#table thead th:nth-child(3) button")  # a lower perplexity is better
-        browser.wait("document.querySelector('#table thead th:nth-child(3)').ariaSort", partial(eq, "ascending"))
+        browser.wait(sort, partial(eq, "ascending"))
+        browser.find(choose.format(2))
+        browser.wait(legend, partial(eq, ["80.0%"]))
+        heads = ["perplexity so far, class-IL", "accuracy so far, task-IL"]
+        browser.wait(HEADS, lambda found: found[1:3] == heads)
+        assert browser.find(COLUMN.format(3)) == ["–", "–", "80.0%"]
     assert browser.errors == []
 
 
@@ -239,8 +245,10 @@ def test_a_search_that_stopped_early_is_on_the_page(
     monkeypatch.setattr(run_folder, "MOST_FOLDERS", 4)  # of 5: runs, seed-0, and three runs
     with serve(Watched(three), 0) as server:
         browser.open(server.address)
-        note = "document.getElementById('folder-note').textContent"
-        browser.wait(note, lambda text: text.startswith("2 runs: ") and "looked at the first 4 folders" in text)
+        browser.wait(HEADS)
+        note = browser.find("document.getElementById('folder-note').textContent")
+        assert note.startswith("2 runs: 2 done. ")
+        assert "looked at the first 4 folders" in note
 
 
 def test_the_difference_of_two_configs(browser: Browser, three: Path) -> None:

@@ -25,6 +25,12 @@ function measures() {
     return { ...one, title: one.metric.name + by, mean: `${one.metric.name} so far${by}`, forgetting: "forgetting" + (names.size > 1 ? ", " + one.metric.name : "") + by };
   });
 }
+// each metric by the chart's protocol: a column for every protocol would leave no room for the settings
+function measuresOfTable() {
+  const all = measures(), { by } = chosenOf(all), names = [...new Set(all.map((one) => one.metric.name))];
+  return names.map((name) => all.filter((one) => one.metric.name === name)).map((own) => own.find((one) => one.by === by) || own[0]);
+}
+const chosenOf = (all) => all.find((one) => one.key === $("measure").value) || all[0];
 const measured = (i, { metric, by }) => ((list("runs")[i].metric || {}).name === metric.name && stateOf(i)[3][by]) || [null, null];
 function mayBeMeasured(i, { metric, by }) {
   const own = list("runs")[i].metric, found = Object.keys(stateOf(i)[3]);
@@ -109,14 +115,13 @@ function options(id, pairs) {
 const overlaidRuns = () => [...overlaid.keys()].filter((number) => placeOf(number) >= 0);
 
 function drawOverlay(names) {
-  const numbers = overlaidRuns();
-  show("overlay-card", numbers.length > 0);
-  if (!numbers.length) return;
-  const all = measures();
+  const numbers = overlaidRuns(), all = measures();
   options("measure", all.map((one) => [one.key, one.title]));
   show("overlay-measure", all.length > 1);
-  const chosen = all.find((one) => one.key === $("measure").value), { metric } = chosen, percents = metric.unit === "%";
-  options("quantity", [["mean", `${metric.name} so far`], ["forgetting", "forgetting"]]);
+  show("overlay-card", numbers.length > 0);
+  if (!numbers.length) return;
+  const chosen = chosenOf(all), { metric } = chosen, percents = metric.unit === "%";
+  options("quantity", [["mean", "mean so far"], ["forgetting", "forgetting"]]);
   const forgetting = $("quantity").value === "forgetting";
   const lines = numbers.filter((number) => mayBeMeasured(placeOf(number), chosen)).map((number) => ({ number, name: names[placeOf(number)],
     points: list("over/" + number).map(([r, means]) => [r, (means[chosen.by] || [null, null])[forgetting ? 1 : 0]]).filter(([, v]) => v !== null && v !== undefined) }));
@@ -165,9 +170,10 @@ function drawLegend(lines, metric) {
 
 // the table: each column's name, text by run, and value to sort by
 function tableColumns() {
-  const keys = columns(), parts = shortNames(keys), all = measures();
-  const values = (quantity, at) => all.map((one) => ({ key: quantity + one.key, name: one[quantity], number: true, falling: at === 0 && one.metric.higher_is_better,
-    value: (i) => measured(i, one)[at], text: (i) => inMetric(measured(i, one)[at], one.metric) }));
+  const keys = columns(), parts = shortNames(keys), all = measuresOfTable();
+  const values = (quantity, at) => all.map((one) => ({ key: `${quantity} ${one.metric.name}`, name: one[quantity], number: true,
+    falling: at === 0 && one.metric.higher_is_better, value: (i) => measured(i, one)[at],
+    text: (i) => inMetric(measured(i, one)[at], one.metric) }));
   const own = (key) => ({ key, name: parts.get(key), title: key, number: list("runs").every((one) => !(key in one.settings) || !isNaN(one.settings[key])),
     text: (i) => list("runs")[i].settings[key] ?? "–" });
   return [
@@ -213,7 +219,7 @@ function drawTable() {
   }
   const full = overlaid.size >= MOST_OVERLAID ? ` The chart has room for ${MOST_OVERLAID} runs.` : "";
   say("table-note", (words.length ? `${left} of ${wanted.length} runs. ` : "") + "Press a heading to sort, a box to put a run into the chart, a run to see its matrix and curves."
-    + " Settings that differ have a column." + full);
+    + " Settings that differ have a column." + (new Set(measures().map((one) => one.by)).size > 1 ? " The chart's selector sets the protocol." : "") + full);
 }
 function drawTop(all) {
   const top = $("table").tHead.rows[0], keys = all.map((column) => column.key + column.name).join();
