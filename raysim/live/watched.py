@@ -146,10 +146,10 @@ class Watched:
             settings = {key: run.settings[key] for key in differing[:MOST_KEYS] if key in run.settings}
             self._runs.put(place, {"run": number, **run.describe(), "settings": settings})
             self._states.put(place, [number, *run.stand()])
-        sweep = bool(self.folder and self.folder.sweep)
-        self._folder.put(
-            0, {"name": self.path.name, "sweep": sweep, "of": len(self.runs), "keys": differing[:MOST_KEYS]}
-        )
+        known = {"name": self.path.name, "of": len(self.runs), "keys": differing[:MOST_KEYS]}
+        if self.folder:
+            known |= {"sweep": self.folder.sweep, "cut_after": self.folder.cut_after}
+        self._folder.put(0, known)
 
     def _compare(self, settings: Sequence[Settings]) -> list[str]:
         """Return the keys in which runs differ, compared anew only if a run began."""

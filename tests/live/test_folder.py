@@ -83,8 +83,35 @@ def test_a_folder_that_may_not_be_read_has_no_runs(two_tasks: Path, tmp_path: Pa
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"found no config\.yaml and no sweep\.yaml, and no run below it"):
+    with pytest.raises(ConfigError, match=r"found no config\.yaml and no sweep\.yaml, and no run below it; allowed"):
         Watched(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "inner", [[str(place) for place in range(30)], [f"{a}/{b}" for a in range(5) for b in range(5)]]
+)
+def test_a_large_folder_hides_no_run_beside_it(
+    inner: list[str], two_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 folders, 16 are left for a data set before the run: it may have no more, wherever they are in it."""
+    monkeypatch.setattr(run_folder, "MOST_FOLDERS", 20)
+    monkeypatch.setattr(run_folder, "WIDE", 4)
+    for name in inner:
+        (tmp_path / "data" / name).mkdir(parents=True)
+    shutil.copytree(two_tasks, tmp_path / "runs" / "seed-0" / "a")
+    message = receive(Watched(tmp_path), {})
+    assert [run["label"] for _, run in message["runs"]["items"]] == ["runs/seed-0/a"]
+    assert message["folder"]["items"][0][1]["cut_after"] == 20
+
+
+def test_a_search_that_stopped_early_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder and 20 in it are 21."""
+    for place in range(20):
+        (tmp_path / str(place)).mkdir()
+    for most, words in ((20, "no run below it; looked at the first 20 folders"), (21, "no run below it; allowed")):
+        monkeypatch.setattr(run_folder, "MOST_FOLDERS", most)
+        with pytest.raises(ConfigError, match=words):
+            RunFolder(tmp_path)
 
 
 def test_settings_differ_by_value_or_by_being_there() -> None:

@@ -12,6 +12,7 @@ import site_check
 from browser import Browser
 
 from raysim.live import http_server as serving
+from raysim.live import run_folder
 from raysim.live import watched as watching
 from raysim.live.http_server import serve
 from raysim.live.watched import Watched
@@ -174,6 +175,80 @@ def test_the_table_is_sorted_by_its_headings_and_filtered(browser: Browser, thre
         browser.find("document.getElementById('filter').value = 'er done'")
         browser.find("document.getElementById('filter').dispatchEvent(new Event('input'))")
         browser.wait(COLUMN.format(1), lambda runs: runs == ["seed-0/a", "seed-0/b"])
+
+
+def change_run(run: Path, replaced: dict[str, str], evaluation: dict[str, list[float]]) -> None:
+    """Give a run other lines in its config, and these values in all evaluations."""
+    config = (run / "config.yaml").read_text()
+    for old, new in replaced.items():
+        assert old in config
+        config = config.replace(old, new)
+    (run / "config.yaml").write_text(config)
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    for line in lines:
+        if "evaluation" in line:
+            line["evaluation"] = evaluation
+    (run / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_metrics_and_protocols_are_not_mixed(browser: Browser, three: Path) -> None:
+    """The mean of 2.5 and 1.5 is 2, and no percentage; a run with one protocol of two has no value by the other."""
+    objective = {"objective: classification\n": "objective: next_token\n"}
+    change_run(three / "seed-0" / "a", objective, {"class_il": [2.5, 1.5]})
+    change_run(three / "seed-0" / "c", {}, {"class_il": [0.7, 0.7], "task_il": [0.8, 0.8]})
+    browser.errors.clear()
+    selector, title = "document.getElementById('measure')", "document.getElementById('overlay-title').textContent"
+    choose = f"{selector}.selectedIndex = {{}}; {selector}.dispatchEvent(new Event('change'))"
+    legend = "[...document.querySelectorAll('#legend b')].map((value) => value.textContent)"
+    sort = "document.querySelector('#table thead th:nth-child(3)').ariaSort"
+    with serve(Watched(three), 0) as server:
+        browser.open(server.address)
+        browser.wait(HEADS)  # before that, the page may have no selector
+        measures = ["perplexity, class-IL", "accuracy, class-IL", "accuracy, task-IL"]
+        browser.wait(f"[...{selector}.options].map((option) => option.textContent)", partial(eq, measures))
+        heads = ["perplexity so far, class-IL", "accuracy so far, class-IL"]
+        heads += ["forgetting, perplexity, class-IL", "forgetting, accuracy, class-IL"]
+        browser.wait(HEADS, lambda found: found[1:5] == heads)
+        for column, values in ((2, ["2.000", "–", "–"]), (3, ["–", "50.0%", "70.0%"])):
+            assert browser.find(COLUMN.format(column)) == values
+        browser.wait(legend, partial(eq, ["2.000"]))
+        assert browser.find(title).endswith("far, class-IL")
+        browser.find(choose.format(1))
+        browser.wait(legend, lambda values: sorted(values) == ["50.0%", "70.0%"])
+        assert browser.find(title).endswith("far, class-IL (%)")
+        click(browser, "#table thead th:nth-child(4) button")  # the highest accuracy first, others last
+        browser.wait(COLUMN.format(1), partial(eq, ["seed-0/c", "seed-0/b", "seed-0/a"]))
+        click(browser, "#table thead th:nth-child(3) button")  # a lower perplexity is better
+        browser.wait(sort, partial(eq, "ascending"))
+        browser.find(choose.format(2))
+        browser.wait(legend, partial(eq, ["80.0%"]))
+        heads = ["perplexity so far, class-IL", "accuracy so far, task-IL"]
+        browser.wait(HEADS, lambda found: found[1:3] == heads)
+        assert browser.find(COLUMN.format(3)) == ["–", "–", "80.0%"]
+    assert browser.errors == []
+
+
+def test_keys_that_end_alike_have_different_headings(browser: Browser, three: Path) -> None:
+    for run, name, lr in (("a", "one", 0.02), ("b", "two", 0.1)):
+        other = {"name: two\n": f"name: {name}\n", "dataset:\n  name: synthetic\n": f"dataset:\n  name: {name}s\n"}
+        change_run(three / "seed-0" / run, other, {"class_il": [lr, lr]})
+    with serve(Watched(three), 0) as server:
+        browser.open(server.address)
+        browser.wait(HEADS, lambda heads: sorted(heads[7:]) == ["dataset.name", "lr", "name"])
+        names = browser.find("[...document.querySelectorAll('#legend span')].map((name) => name.textContent)")
+        assert "er, name one, dataset.name ones, lr 0.02" in names
+
+
+def test_a_search_that_stopped_early_is_on_the_page(
+    browser: Browser, three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "MOST_FOLDERS", 4)  # of 5: runs, seed-0, and three runs
+    with serve(Watched(three), 0) as server:
+        browser.open(server.address)
+        browser.wait(HEADS)
+        note = browser.find("document.getElementById('folder-note').textContent")
+        assert note.startswith("2 runs: 2 done. ")
+        assert "looked at the first 4 folders" in note
 
 
 def test_the_difference_of_two_configs(browser: Browser, three: Path) -> None:

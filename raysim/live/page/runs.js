@@ -9,9 +9,43 @@ let byHand = false, order = { key: null, falling: false };  // at first as the f
 const folder = () => list("folder")[0] || {};
 const stateOf = (i) => list("states")[i] || [0, "waiting", 0, {}, 0];
 const placeOf = (number) => list("runs").findIndex((one) => one.run === number);
-const metricOf = () => (list("runs").find((one) => one.metric) || {}).metric || { name: "accuracy", unit: "%", higher_is_better: true };
-const inMetric = (v) => v === null || v === undefined ? "–" : metricOf().unit === "%" ? fixed(100 * v, 1) + "%" : fixed(v, 3);
-const lastPart = (key) => key.split(".").at(-1);
+const inMetric = (v, metric) => v === null || v === undefined ? "–" : metric.unit === "%" ? fixed(100 * v, 1) + "%" : fixed(v, 3);
+
+// what was measured: a metric by a protocol; no column and no chart has values of two of them
+function measures() {
+  const found = new Map();
+  list("runs").forEach(({ metric }, i) => {
+    if (metric) for (const by of Object.keys(stateOf(i)[3])) found.set(JSON.stringify([metric.name, by]), { metric, by });
+  });
+  if (!found.size) found.set("", { metric: (list("runs").find((one) => one.metric) || {}).metric || { name: "accuracy", unit: "%", higher_is_better: true }, by: "" });
+  const all = [...found].map(([key, one]) => ({ key, ...one, protocol: PROTOCOLS[one.by] || one.by }));
+  const names = new Set(all.map((one) => one.metric.name)), protocols = new Set(all.map((one) => one.by));
+  return all.map((one) => {
+    const by = protocols.size > 1 ? ", " + one.protocol : "";  // only what tells measures apart is named
+    return { ...one, title: one.metric.name + by, mean: `${one.metric.name} so far${by}`, forgetting: "forgetting" + (names.size > 1 ? ", " + one.metric.name : "") + by };
+  });
+}
+// each metric by the chart's protocol: a column for every protocol would leave no room for the settings
+function measuresOfTable() {
+  const all = measures(), { by } = chosenOf(all), names = [...new Set(all.map((one) => one.metric.name))];
+  return names.map((name) => all.filter((one) => one.metric.name === name)).map((own) => own.find((one) => one.by === by) || own[0]);
+}
+const chosenOf = (all) => all.find((one) => one.key === $("measure").value) || all[0];
+const measured = (i, { metric, by }) => ((list("runs")[i].metric || {}).name === metric.name && stateOf(i)[3][by]) || [null, null];
+function mayBeMeasured(i, { metric, by }) {
+  const own = list("runs")[i].metric, found = Object.keys(stateOf(i)[3]);
+  return !own || (own.name === metric.name && (!found.length || found.includes(by)));
+}
+
+// each key's last parts: as many as no other key ends with
+function shortNames(keys) {
+  const ending = (key, n) => key.split(".").slice(-n).join(".");
+  return new Map(keys.map((key) => {
+    let n = 1;
+    while (ending(key, n) !== key && keys.some((other) => other !== key && ending(other, n) === ending(key, n))) n++;
+    return [key, ending(key, n)];
+  }));
+}
 
 // the first runs that begin are in the chart, until its reader chooses others
 function overlayFirst() {
@@ -47,9 +81,9 @@ const keysThatDiffer = () => (folder().keys || []).filter((key) => key !== "meth
 const methodsDiffer = () => new Set(list("runs").map((one) => one.methods)).size > 1;
 // names that say how the runs differ, and their folders where that is not short or not enough
 function titles() {
-  const keys = columns(), runs = list("runs");
+  const keys = columns(), runs = list("runs"), parts = shortNames(keys);
   const short = runs.map((one) => !one.methods || keys.length > NARROW ? one.label
-    : [...(methodsDiffer() ? [one.methods] : []), ...keys.filter((key) => key in one.settings).map((key) => `${lastPart(key)} ${one.settings[key]}`)].join(", "));
+    : [...(methodsDiffer() ? [one.methods] : []), ...keys.filter((key) => key in one.settings).map((key) => `${parts.get(key)} ${one.settings[key]}`)].join(", "));
   return runs.map((one, i) => short[i] && short.indexOf(short[i]) === short.lastIndexOf(short[i]) ? short[i] : one.label);
 }
 
@@ -61,7 +95,8 @@ function drawRuns() {
   for (const [, state] of list("states")) states[state] = (states[state] || 0) + 1;
   say("folder-name", folder().name);
   say("folder-note", (folder().of > runs.length ? `${runs.length} of ${count(folder().of)} runs, running ones first: ` : `${count(runs.length)} runs: `)
-    + Object.entries(states).map(([state, n]) => `${n} ${state}`).join(", "));
+    + Object.entries(states).map(([state, n]) => `${n} ${state}`).join(", ")
+    + (folder().cut_after ? `. The search for runs looked at the first ${count(folder().cut_after)} folders; a folder nearer to the runs shows all.` : ""));
   const names = titles();
   drawOverlay(names);
   drawTable();
@@ -78,29 +113,30 @@ function options(id, pairs) {
   if (pairs.some(([value]) => String(value) === before)) box.value = before;
 }
 const overlaidRuns = () => [...overlaid.keys()].filter((number) => placeOf(number) >= 0);
-const pairOf = (means) => (means[$("protocol").value] || [null, null])[$("quantity").value === "forgetting" ? 1 : 0];
 
 function drawOverlay(names) {
-  const numbers = overlaidRuns();
+  const numbers = overlaidRuns(), all = measures();
+  options("measure", all.map((one) => [one.key, one.title]));
+  show("overlay-measure", all.length > 1);
   show("overlay-card", numbers.length > 0);
   if (!numbers.length) return;
-  const name = metricOf().name, all = [...new Set(list("states").flatMap((state) => Object.keys(state[3])))];
-  options("quantity", [["mean", `${name} so far`], ["forgetting", "forgetting"]]);
-  options("protocol", all.map((key) => [key, PROTOCOLS[key] || key]));
-  show("overlay-protocol", all.length > 1);
-  const lines = numbers.map((number) => ({ number, name: names[placeOf(number)],
-    points: list("over/" + number).map(([r, means]) => [r, pairOf(means)]).filter(([, v]) => v !== null && v !== undefined) }));
-  drawLegend(lines);
+  const chosen = chosenOf(all), { metric } = chosen, percents = metric.unit === "%";
+  options("quantity", [["mean", "mean so far"], ["forgetting", "forgetting"]]);
+  const forgetting = $("quantity").value === "forgetting";
+  const lines = numbers.filter((number) => mayBeMeasured(placeOf(number), chosen)).map((number) => ({ number, name: names[placeOf(number)],
+    points: list("over/" + number).map(([r, means]) => [r, (means[chosen.by] || [null, null])[forgetting ? 1 : 0]]).filter(([, v]) => v !== null && v !== undefined) }));
+  drawLegend(lines, metric);
   const seen = lines.filter((line) => !HIDDEN.has(line.number));
-  const forgetting = $("quantity").value === "forgetting", values = seen.flatMap((line) => line.points.map(([, v]) => v));
-  say("overlay-title", (forgetting ? "Forgetting" : `Mean ${name} on the tasks so far`) + (all.length === 1 ? ", " + (PROTOCOLS[all[0]] || all[0]) : "")
-    + (metricOf().unit === "%" ? " (%)" : ""));
+  const values = seen.flatMap((line) => line.points.map(([, v]) => v));
+  say("overlay-title", (forgetting ? "Forgetting" : `Mean ${metric.name} on the tasks so far`) + (chosen.protocol && ", " + chosen.protocol)
+    + (percents ? " (%)" : ""));
   say("overlay-note", values.length ? "A mark is an evaluation."
-    : seen.length ? forgetting ? "Forgetting is defined from the second task on." : "Nothing was evaluated yet." : "The legend hides all runs.");
-  const scale = metricOf().unit === "%" ? 100 : 1, W = widthOf("overlay"), H = W > 700 ? 280 : 220, left = 38, right = W - 12, bottom = H - 22, top = 8;
+    : seen.length ? forgetting ? "Forgetting is defined from the second task on." : "Nothing was evaluated yet." : lines.length ? "The legend hides all runs."
+      : "The chosen runs have no such value: press a box in the table.");
+  const scale = percents ? 100 : 1, W = widthOf("overlay"), H = W > 700 ? 280 : 220, left = 38, right = W - 12, bottom = H - 22, top = 8;
   const [svg, add] = canvas(W, H, $("overlay-title").textContent);
   const marks = values.length ? ticks(scale * Math.min(...values), scale * Math.max(...values)) : [0, 1];
-  const most = Math.max(1, ...numbers.map((number) => Math.max(list("runs")[placeOf(number)].rounds || 0, stateOf(placeOf(number))[2])));
+  const most = Math.max(1, ...lines.map(({ number }) => Math.max(list("runs")[placeOf(number)].rounds || 0, stateOf(placeOf(number))[2])));
   const x = (r) => left + r / most * (right - left), y = (v) => bottom - (v - marks[0]) / (marks.at(-1) - marks[0]) * (bottom - top);
   valueAxis(add, y, marks, left, right, (v) => short(v));
   roundAxis(add, x, H - 18, right, most);
@@ -112,9 +148,9 @@ function drawOverlay(names) {
   const at = new Map();
   for (const line of seen) for (const [r, v] of line.points) at.set(r, [...(at.get(r) || []), [v, line.name]]);
   readable("overlay", [...at].sort((a, b) => a[0] - b[0]).map(([r, found]) =>
-    [x(r), `round ${count(r)}` + found.sort((a, b) => b[0] - a[0]).map(([v, who]) => `\n${inMetric(v)}  ${who}`).join("")]));
+    [x(r), `round ${count(r)}` + found.sort((a, b) => b[0] - a[0]).map(([v, who]) => `\n${inMetric(v, metric)}  ${who}`).join("")]));
 }
-function drawLegend(lines) {
+function drawLegend(lines, metric) {
   const box = $("legend"), numbers = lines.map((line) => line.number).join();
   if (box.dataset.runs !== numbers) {
     box.dataset.runs = numbers;
@@ -122,30 +158,33 @@ function drawLegend(lines) {
   }
   lines.forEach((line, i) => {
     const button = box.children[i], [hue, attributes] = looks(line.number), last = line.points.at(-1);
-    const text = line.name + (last ? inMetric(last[1]) : ""), pressed = String(!HIDDEN.has(line.number));
+    const value = last ? inMetric(last[1], metric) : "", text = line.name + value, pressed = String(!HIDDEN.has(line.number));
     if (button.dataset.text === text + hue && button.getAttribute("aria-pressed") === pressed) return;
     button.dataset.text = text + hue;
     button.setAttribute("aria-pressed", pressed);
     const sample = shape("svg", { viewBox: "0 0 22 10", height: 10, "aria-hidden": "true" });
     sample.append(shape("line", { x1: 0, x2: 22, y1: 5, y2: 5, stroke: hue, "stroke-width": 2, ...attributes }), shape("circle", { cx: 11, cy: 5, r: 3.2, fill: hue }));
-    button.replaceChildren(sample, make("span", {}, line.name), " ", make("b", {}, last ? inMetric(last[1]) : ""));
+    button.replaceChildren(sample, make("span", {}, line.name), " ", make("b", {}, value));
   });
 }
 
 // the table: each column's name, text by run, and value to sort by
 function tableColumns() {
-  const name = metricOf().name, first = (i) => Object.values(stateOf(i)[3])[0] || [null, null];
-  const own = (key) => ({ key, name: lastPart(key), title: key, number: list("runs").every((one) => !(key in one.settings) || !isNaN(one.settings[key])),
+  const keys = columns(), parts = shortNames(keys), all = measuresOfTable();
+  const values = (quantity, at) => all.map((one) => ({ key: `${quantity} ${one.metric.name}`, name: one[quantity], number: true,
+    falling: at === 0 && one.metric.higher_is_better, value: (i) => measured(i, one)[at],
+    text: (i) => inMetric(measured(i, one)[at], one.metric) }));
+  const own = (key) => ({ key, name: parts.get(key), title: key, number: list("runs").every((one) => !(key in one.settings) || !isNaN(one.settings[key])),
     text: (i) => list("runs")[i].settings[key] ?? "–" });
   return [
     { key: "run", name: "run", text: (i) => list("runs")[i].label },
-    { key: "mean", name: `${name} so far`, number: true, value: (i) => first(i)[0], text: (i) => inMetric(first(i)[0]) },
-    { key: "forgetting", name: "forgetting", number: true, value: (i) => first(i)[1], text: (i) => inMetric(first(i)[1]) },
+    ...values("mean", 0),
+    ...values("forgetting", 1),
     { key: "state", name: "state", text: (i) => stateOf(i)[1] },
     { key: "round", name: "round", number: true, value: (i) => stateOf(i)[2], text: (i) => count(stateOf(i)[2]) + (list("runs")[i].rounds ? "/" + count(list("runs")[i].rounds) : "") },
     { key: "seconds", name: "time", number: true, value: (i) => stateOf(i)[4], text: (i) => seconds(stateOf(i)[4]) },
     ...(methodsDiffer() ? [{ key: "methods", name: "methods", text: (i) => list("runs")[i].methods || "–" }] : []),
-    ...columns().map(own),
+    ...keys.map(own),
   ];
 }
 function sorted(columns) {
@@ -180,7 +219,7 @@ function drawTable() {
   }
   const full = overlaid.size >= MOST_OVERLAID ? ` The chart has room for ${MOST_OVERLAID} runs.` : "";
   say("table-note", (words.length ? `${left} of ${wanted.length} runs. ` : "") + "Press a heading to sort, a box to put a run into the chart, a run to see its matrix and curves."
-    + " Settings that differ have a column." + full);
+    + " Settings that differ have a column." + (new Set(measures().map((one) => one.by)).size > 1 ? " The chart's selector sets the protocol." : "") + full);
 }
 function drawTop(all) {
   const top = $("table").tHead.rows[0], keys = all.map((column) => column.key + column.name).join();
@@ -253,10 +292,10 @@ $("table").addEventListener("click", (event) => {
     choose(+button.closest("tr").dataset.run);
     return requestAnimationFrame(() => $("head").scrollIntoView({ block: "start" }));
   }
-  const better = metricOf().higher_is_better;
-  order = order.key === key ? { key, falling: !order.falling } : { key, falling: key === "mean" && better };
+  const { falling } = tableColumns().find((column) => column.key === key);
+  order = order.key === key ? { key, falling: !order.falling } : { key, falling: !!falling };
   later();
 });
 $("table").addEventListener("change", (event) => overlay(+event.target.closest("tr").dataset.run, event.target.checked));
-for (const id of ["quantity", "protocol", "left", "right"]) $(id).addEventListener("change", later);
+for (const id of ["quantity", "measure", "left", "right"]) $(id).addEventListener("change", later);
 $("filter").addEventListener("input", later);
