@@ -123,6 +123,7 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
     try:
         with torch_untouched():
             rehearsals = at_once(plan_rehearsals(config, federation, model), "rehearsing rounds with one client")
+            tell_progress("adding up")
             need = estimate_memory(config, federation, model, rehearsals)
         cost = foresee(config, federation, model, rehearsals)
     except RunError:
