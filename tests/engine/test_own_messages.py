@@ -110,6 +110,30 @@ class Shares(Method):
             yield Request("read", messages=dict.fromkeys(server.present, one))
 
 
+class Keeps(Method):
+    replies: ClassVar = {"kept": "by_client"}
+
+    class Client(ClientHalf):
+        def keep(self, client, message):
+            self.kept = message
+
+        def grow(self, client, message):
+            self.kept.add_(1)
+            return {"kept": Term(self.kept.sum())}
+
+    class Server(ServerHalf):
+        def end_task(self, server):
+            yield Request("keep", messages=dict.fromkeys(server.present, torch.zeros(2)))
+            reply = yield Request("grow")
+            for client, kept in reply["kept"].items():
+                server.record(f"kept by {client}", kept)
+
+
+def test_a_client_that_keeps_its_message_has_a_copy_of_a_tensor_that_others_received(tiny, simulate):
+    run = simulate(tiny(methods={"test_own_messages:Keeps": {}}, training__rounds_per_task=1))
+    assert [run.rounds[0].records[f"kept by {client}"] for client in range(3)] == [2.0, 2.0, 2.0]
+
+
 def test_comparisons_of_messages_grow_with_the_clients_and_not_with_their_square(tiny, simulate, monkeypatch):
     """Each client more adds as many comparisons of tensors as the one before."""
 
