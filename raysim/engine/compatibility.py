@@ -7,7 +7,7 @@ import torch
 
 from raysim.algorithms.parts import local_parameters
 from raysim.algorithms.parts.sample_gradients import refused_by
-from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, overrides
+from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, ServerHalf, overrides
 from raysim.api.setting import Need, Setting
 from raysim.config import Config
 from raysim.config.error_text import show
@@ -69,6 +69,7 @@ def check_methods(config: Config) -> dict[str, Method]:
                 )
     _check_replaced_loop(config, methods)
     _check_senders(methods)
+    _check_collecting(methods)
     setting = Setting(
         lr=config.training.optimizer.lr,
         clients=config.clients.count,
@@ -221,6 +222,21 @@ def _check_senders(methods: Mapping[str, Method]) -> None:
             f"methods: found the hook encode in {encoding[0]}, allowed with sends_model = False: no encode; send "
             "encoded terms"
         )
+
+
+def _check_collecting(methods: Mapping[str, Method]) -> None:
+    """Refuse a method that may read its broadcasts where a round without training begins a task at the clients.
+
+    Only the method that collects announces in such a round. A host may lack the others' broadcasts, or have older ones.
+    """
+    for owner in _owners(methods, ServerHalf, "trains"):
+        for name in _owners(methods, ServerHalf, "announce"):
+            hooks = [hook for hook in ("receive", "begin_task") if overrides(methods[name].Client, hook)]
+            if name != owner and hooks:
+                raise ConfigError(
+                    f"methods: found {owner} with rounds without training (trains) and {name}, whose {hooks[0]} may "
+                    "read what is not announced in them, allowed: one of the two; leave the other out"
+                )
 
 
 def sends_model(methods: Mapping[str, Method]) -> bool:

@@ -4,8 +4,8 @@ An `ExactSum` weighs its values, so a sum of n clients is a mean times n: its la
 split into int64 limbs, which are added. Carries make the limbs of equal sums equal before they become one number.
 
     int64      two limbs, which count 2^32 and 1. Every sum within int64 is exact; others are refused.
-    float64    three limbs, which count 2^10, 2^-33 and 2^-76. Values are at most 2^53, and are rounded once to
-               multiples of 2^-76. Their sum is exact, and rounded at the end if float64 does not hold it.
+    float64    three limbs, which count 2^10, 2^-33 and 2^-76. Values are at most 2^53, and are rounded to multiples of
+               2^-76. Their sum is exact. At the end it is rounded, perhaps twice, if float64 does not hold it.
 
 One value adds at most 2^43 to a limb, so MOST values stay within int64.
 """

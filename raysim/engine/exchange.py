@@ -1,5 +1,6 @@
 """Messages between the server and its clients: sending orders, receiving replies, driving plans, counting bytes."""
 
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from raysim.api.messages import Broadcast, Delta, Request, count_bytes
-from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
+from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, unsent_bytes
 from raysim.engine.growing_state import GrowingState
@@ -271,7 +272,7 @@ class Exchange(Stateful):
         delta = mean or Delta(torch.zeros_like(server.parameters), torch.zeros_like(server.buffers))
         deltas = [("", delta)]
         for half in self.halves_with("update"):
-            if mean is None and not overrides(type(half), "trains"):
+            if mean is None and half not in self.halves_with("trains"):
                 continue
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
@@ -336,7 +337,8 @@ class Exchange(Stateful):
             )
             receivers = self._receivers(half, hook, request, clients)
             if own is not None:
-                message = OwnMessages(message).part(receivers)
+                by_client = {operator.index(client): each for client, each in message.items()}
+                message = OwnMessages(by_client).part(receivers)
             shares = server.shares_of(receivers)
             order = self.order(Call(half.name, request.op), receivers, shares)
             reply = self.receive(self.begin(order, message, broadcasts))

@@ -18,7 +18,7 @@ from raysim.engine.host_evaluation import HostEvaluation
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.input_files import find_on_this_node
 from raysim.engine.new_clients import NewClients
-from raysim.engine.orders import Collect, Order, Train
+from raysim.engine.orders import Collect, Order, OwnMessages, Train
 from raysim.engine.phases import Phases
 from raysim.engine.profile import Profile
 from raysim.engine.replies import Reply
@@ -68,7 +68,8 @@ class ClientHost:
         self.receive(broadcasts)
         message = self._move(message)
         custom = {name for name, method in self._methods.items() if is_custom(method.Client)}
-        parts = order.operation.messages(message)
+        # A client's own message is watched in its exchange: all at once would be compared after each client's hooks.
+        parts = {} if isinstance(message, OwnMessages) else order.operation.messages(message)
         self._calls.received.take_messages({name: part for name, part in parts.items() if name in custom})
         work = Work(order, message, Collection(order.cohort_size, single=len(order.clients) == 1))
         methods = order.operation.describe(self._methods)

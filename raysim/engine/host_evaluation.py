@@ -21,7 +21,7 @@ class Tested:
     """A model that was tested. Equal ones have equal scores."""
 
     client: int | None  # whose personalized model it is; None for the server's model
-    version: int  # the client's phases, or the version of the server's model
+    version: object  # the client's `tuned`, or the version of the server's model
     so_far: int | None  # as in Chunk
 
 
@@ -52,14 +52,14 @@ class HostEvaluation:
         """Return the counts of each client's personalized model on parts of the test sets.
 
         A client that has never trained is tested with the server's model. Scores are reused while a model is unchanged:
-        a personalized model until the client's next phase, and the server's model until its next version.
+        a personalized model until the client's next training, and the server's model until its next version.
         """
         earlier, self._scored = self._scored, {}
         by_client: dict[int, Scores] = {}
         so_far = chunks[0].so_far
         for number, client in clients.items():
             if own := client.personalized:
-                tested, weights = Tested(number, client.phases, so_far), Weights(*own)
+                tested, weights = Tested(number, client.tuned, so_far), Weights(*own)
             else:
                 tested, weights = Tested(None, server_model.version, so_far), server_model.value
             if tested not in earlier:

@@ -45,6 +45,7 @@ class HostedClient(Client):
             "records",
             "begins_stage",
             "kept_out",
+            "tuned",
             "received",
             "calls",
             "random_name",
@@ -75,6 +76,7 @@ class HostedClient(Client):
         self.begun = -1  # the stage of the last phase's window; -1 before the first phase
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
+        self.tuned = object()  # another one for each new personalized model
         # For each position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
         self._made: dict[str, FlatModel] = {}  # the networks of this phase or exchange
@@ -205,6 +207,7 @@ class HostedClient(Client):
     def restore(self, state: Mapping[str, object]) -> None:
         """Restore a client's state, which was saved between two phases, perhaps by another host."""
         super().restore(state)
+        self.tuned = object()
         if self.window >= 0:
             self._see_window()
 

@@ -19,7 +19,7 @@ from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import describe_custom_code, place_of_hook
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.op import Op
-from raysim.engine.orders import Call, Collect, Phase
+from raysim.engine.orders import Call, Collect, OwnMessages, Phase
 from raysim.engine.work import Work
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -79,6 +79,8 @@ class Phases:
         self._tell_task(client.stream, info.window)
         client.receive_data(info.window)
         client.begin_exchange(call.method, info, work.share(client))
+        if isinstance(work.message, OwnMessages) and is_custom(type(client.halves[call.method])):
+            self._calls.received.take_own_message(client.id, work.message_of(client))
 
     def end(self, client: HostedClient, work: Work, delta: Delta) -> None:
         """End a client's phase: add its update, given the change of the loaded model, and its terms to the reply."""
@@ -162,6 +164,7 @@ class Phases:
         for half in halves_with_hook(client.halves.values(), "personalize"):
             weights = self._calls(half, "personalize", client, weights)
         client.personalized = tuple(vector.clone() for vector in weights.vectors)  # a half may change its tensors
+        client.tuned = object()
         work.collected.watch(weights.parameters, f"{work.where(client)}, in its personalized model")
 
     def _send_terms(self, client: HostedClient, half: ClientHalf, terms: Terms, work: Work) -> None:

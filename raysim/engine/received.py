@@ -20,6 +20,7 @@ class Received:
     def __init__(self) -> None:
         self._broadcasts: dict[str, Snapshot] = {}
         self._messages: dict[str, Snapshot] = {}
+        self._own_messages: dict[int, Snapshot] = {}  # client -> the message of its exchange, which only it receives
         self._parameters: dict[int, Snapshot] = {}  # client -> its `received`, if hooks have changed what was sent
         self._hyperparameters: dict[str, Snapshot] = {}
 
@@ -35,13 +36,18 @@ class Received:
         """Watch an order's messages, by method, in place of the last order's."""
         self._messages = {method: Snapshot(message) for method, message in messages.items()}
 
+    def take_own_message(self, client: int, message: Any) -> None:
+        """Watch a message that only this client receives, until `forget`."""
+        self._own_messages[client] = Snapshot({client: message})
+
     def take_parameters(self, client: int, received: Tensor) -> None:
         """Watch a client's `received` [P], which `receive` hooks have changed, until `forget`."""
         self._parameters[client] = Snapshot(received)
 
     def forget(self, client: int) -> None:
-        """Watch a client's `received` no longer."""
+        """Watch a client's `received` and its own message no longer."""
         self._parameters.pop(client, None)
+        self._own_messages.pop(client, None)
 
     def change(self) -> str | None:
         """Return a description of what has changed, or None."""
@@ -50,8 +56,9 @@ class Received:
         for name, watched in self._broadcasts.items():
             if (path := watched.change()) is not None:
                 return "client.received" if (name, path) == ("model", ".parameters") else f"the broadcast {name}{path}"
-        for what, several in (("message", self._messages), ("hyperparameters", self._hyperparameters)):
-            for watched in several.values():
+        messages = (*self._messages.values(), *self._own_messages.values())
+        for what, several in (("message", messages), ("hyperparameters", self._hyperparameters.values())):
+            for watched in several:
                 if (path := watched.change()) is not None:
                     return f"the {what}{path}"
         return None
@@ -63,7 +70,7 @@ class Received:
         server half, must not see that.
         """
         shared: set[int] = set()
-        for watched in (*self._broadcasts.values(), *self._messages.values()):
+        for watched in (*self._broadcasts.values(), *self._messages.values(), *self._own_messages.values()):
             shared |= watched.memory
         for half in halves:
             for name, value in vars(half).items():

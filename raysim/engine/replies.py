@@ -67,7 +67,7 @@ class Reply:
         return taken
 
     def add_total(self, name: str, added: ExactTotal) -> None:
-        """Add to the total of this name. Raises WrongResult: the shape or the dtype is another."""
+        """Add to the total of this name. Raises WrongResult: another shape or dtype, or too many values."""
         total = self.totals.setdefault(name, added)
         if total is added:
             return
@@ -75,7 +75,10 @@ class Reply:
         if added.dtype != total.dtype:
             words = f"found a total of dtype {added.dtype}, allowed: {total.dtype}, which other clients sent"
             raise WrongResult(f"methods.{name}: {words}".replace("torch.", ""))
-        self.totals[name] = total.plus(added)
+        try:
+            self.totals[name] = total.plus(added)
+        except OutOfRange as error:
+            raise WrongResult(f"methods.{name}: found {error}") from None
 
     def rekey_records(self, dispatch: int) -> Reply:
         """Use the dispatch's number as the key of one client's records: a server update may use a client twice."""

@@ -367,7 +367,7 @@ class Forecast:
         """
         tested = (self._server.version, self._server.task if self._by_task else 0)
         if self._config.evaluation.model == "local":
-            without = len(self._trained) < self._config.clients.count
+            without = len(self._trained) < self._config.clients.count and tested != self._tested
             changed = self._changed if tested[1] == self._tested[1] else self._trained
             self.cost.evaluations += len(changed) + without
             self._changed.clear()

@@ -4,14 +4,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from costs import cost_of
 
-from raysim.api import RunError
+from raysim.api import Broadcast, ClientHalf, Method, RunError, ServerHalf
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Checkpoint
+from raysim.engine.host_evaluation import HostEvaluation
 from raysim.engine.simulation import simulate_here
 from raysim.federation.federation import build_federation
-from raysim.launch.check import check_run
+from raysim.launch.check import estimate_run
 from raysim.system.errors import ConfigError
 
 MODEL = 4 * 59
@@ -45,7 +47,7 @@ def test_a_method_in_which_nobody_trains_sends_its_messages_alone(tiny, simulate
 
 
 def test_check_says_that_there_are_no_steps_and_which_bytes(tiny):
-    said = check_run(tiny(**NEVER))
+    said = dict(estimate_run(tiny(**NEVER)))
     assert said["model"] == "mlp: 59 trained parameters, never sent"
     assert said["steps"] == "about 0 gradient steps"  # of any method that is not raysim's, they are about
     assert said["bytes up"].startswith(f"about {4 * 3 * TERMS:,} (")
@@ -151,6 +153,81 @@ def test_an_update_that_collects_takes_nothing_from_the_mean_of_those_that_train
 def test_clients_that_train_together_collect_the_same(tiny, simulate):
     together = simulate(tiny(**LATER, training__vectorise=3))
     assert record(together, "digest") == record(simulate(tiny(**LATER)), "digest")
+
+
+class Reader(Method):
+    """Its clients read what the server announces: a host has the version of its clients' last cohort."""
+
+    class Client(ClientHalf):
+        seen = 0.0
+
+        def begin_task(self, client):
+            self.seen = self.seen + client.from_server(self.name)
+
+    class Server(ServerHalf):
+        def announce(self, server):
+            return None, [Broadcast(self.name, server.round, torch.tensor(float(server.round)))]
+
+
+class Receiver(Reader):
+    class Client(ClientHalf):
+        def receive(self, client):
+            client.model.parameters.add_(client.from_server(self.name))
+
+
+class Starter(Reader):
+    class Client(ClientHalf):
+        def start(self, client, message):
+            client.record("seen", client.from_server(self.name))
+
+
+@pytest.mark.parametrize(("name", "hook"), [("Reader", "begin_task"), ("Receiver", "receive")])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_method_whose_broadcasts_a_task_may_begin_without_is_refused(tiny, name, hook, is_first):
+    pair = [(f"test_collecting:{name}", {}), ("grams:Statistics", {"training": 1})]
+    words = (
+        rf"^methods: found Statistics with rounds without training \(trains\) and {name}, whose {hook} may "
+        r"read what is not announced in them, allowed: one of the two; leave the other out$"
+    )
+    with pytest.raises(ConfigError, match=words):
+        check_methods(tiny(methods=dict(pair if is_first else reversed(pair))))
+    check_methods(tiny(methods=dict(pair[:1])))
+
+
+def test_a_method_that_reads_its_broadcasts_in_training_only_is_allowed(tiny, simulate):
+    """Of four rounds, two train; the broadcast of each is the round's number."""
+    config = tiny(methods={"test_collecting:Starter": {}, "grams:Statistics": {"training": 1}})
+    check_methods(config)
+    whole, parts = simulate(config), simulate(config, places=[[0], [1, 2]])
+    assert record(whole, "seen") == record(parts, "seen") == [1.0, 2.0, None, None]
+
+
+@pytest.mark.parametrize(
+    ("methods", "schedule", "expected"),
+    [
+        (LATER, {"kind": "synchronous"}, 1 + 3 + 3),  # the first model, then three clients after rounds 1 and 2
+        (NEVER, {"kind": "synchronous"}, 1),
+        (LATER, FEDBUFF, None),
+        (NEVER, FEDBUFF, 1),
+    ],
+)
+def test_a_personalized_model_is_tested_again_only_after_training(
+    tiny, simulate, monkeypatch, methods, schedule, expected
+):
+    """The models are tested after each of four rounds, of which the last two collect, or all."""
+    config = tiny(**methods, evaluation__model="local", evaluation__every_rounds=1, schedule=schedule)
+    tests = 0
+    original = HostEvaluation._test_weights
+
+    def test_weights(self, *arguments):
+        nonlocal tests
+        tests += 1
+        return original(self, *arguments)
+
+    monkeypatch.setattr(HostEvaluation, "_test_weights", test_weights)
+    simulate(config)
+    assert tests == cost_of(config).evaluations
+    assert expected in (tests, None)
 
 
 def test_what_makes_no_sense_is_refused_in_one_line(tiny, simulate):

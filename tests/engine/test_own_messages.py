@@ -8,7 +8,8 @@ import torch
 from costs import cost_of
 
 from raysim.api import ClientHalf, Method, Request, RunError, ServerHalf, Term
-from raysim.launch.check import check_run
+from raysim.launch.check import estimate_run
+from raysim.system import shared_memory
 
 LETTERS = {"methods": {"letters:Letters": {}}, "clients__count": 4, "training__rounds_per_task": 1}
 FEDBUFF = {"schedule": {"kind": "asynchronous", "concurrency": 2, "buffer_size": 2, "speeds": {"kind": "log_normal"}}}
@@ -29,7 +30,7 @@ def test_each_client_receives_its_own_message_in_one_exchange(tiny, simulate, co
     assert run.simulation.runner.host.clients[0].exchanges["Letters"] <= len(run.rounds)
 
 
-@pytest.mark.parametrize("to", ["everyone", "the same"])
+@pytest.mark.parametrize("to", ["everyone", "the same", "tensor"])
 def test_to_may_say_the_same_clients(tiny, simulate, to):
     run = simulate(tiny(**LETTERS | {"methods": {"letters:Letters": {"to": to}}}))
     assert answers(run) == {0: 0.0, 1: 2.0, 2: 6.0, 3: 12.0}
@@ -65,7 +66,7 @@ def test_check_counts_the_messages_of_a_client_like_those_of_the_rehearsed_one(t
     assert dict(cost.down) == {"model": 0, "Letters": 2 * 4 * (4 + 8)}
     assert cost.up["Letters"] == 2 * 4 * 16
     assert cost.unsure_bytes
-    assert check_run(tiny(**LETTERS))["bytes down"].startswith("about 96 ")
+    assert dict(estimate_run(tiny(**LETTERS)))["bytes down"].startswith("about 96 ")
 
 
 REFUSED = {
@@ -90,6 +91,67 @@ def test_a_changed_message_is_named_with_its_client(tiny, simulate):
     words = rf"Letters\.Client\.read \({letters.__file__}:\d+\) changed the message\[0\]\['numbers'\] in place"
     with pytest.raises(RunError, match=words):
         simulate(tiny(**LETTERS | {"methods": {"letters:Letters": {"spoils": True}}}))
+
+
+def test_a_changed_tensor_of_several_messages_is_named_too(tiny, simulate):
+    """One tensor in all messages: the client that changes it would change the others' messages."""
+    with pytest.raises(RunError, match=r"Shares\.Client\.read \(.*\) changed the message\[0\] in place"):
+        simulate(tiny(methods={"test_own_messages:Shares": {}}, training__rounds_per_task=1))
+
+
+class Shares(Method):
+    class Client(ClientHalf):
+        def read(self, client, message):
+            message.add_(1)
+
+    class Server(ServerHalf):
+        def end_task(self, server):
+            one = torch.zeros(2)
+            yield Request("read", messages=dict.fromkeys(server.present, one))
+
+
+class Keeps(Method):
+    replies: ClassVar = {"kept": "by_client"}
+
+    class Client(ClientHalf):
+        def keep(self, client, message):
+            self.kept = message
+
+        def grow(self, client, message):
+            self.kept.add_(1)
+            return {"kept": Term(self.kept.sum())}
+
+    class Server(ServerHalf):
+        def end_task(self, server):
+            yield Request("keep", messages=dict.fromkeys(server.present, torch.zeros(2)))
+            reply = yield Request("grow")
+            for client, kept in reply["kept"].items():
+                server.record(f"kept by {client}", kept)
+
+
+def test_a_client_that_keeps_its_message_has_a_copy_of_a_tensor_that_others_received(tiny, simulate):
+    run = simulate(tiny(methods={"test_own_messages:Keeps": {}}, training__rounds_per_task=1))
+    assert [run.rounds[0].records[f"kept by {client}"] for client in range(3)] == [2.0, 2.0, 2.0]
+
+
+def test_comparisons_of_messages_grow_with_the_clients_and_not_with_their_square(tiny, simulate, monkeypatch):
+    """Each client more adds as many comparisons of tensors as the one before."""
+
+    def comparisons(clients):
+        count = 0
+
+        def equal(one, other):
+            nonlocal count
+            count += isinstance(one, torch.Tensor)
+            return original(one, other)
+
+        monkeypatch.setattr(shared_memory, "_equal", equal)
+        simulate(tiny(**LETTERS | {"clients__count": clients, "dataset__train": 48}))
+        return count
+
+    original = shared_memory._equal
+    three, six, nine = map(comparisons, (3, 6, 9))
+    assert 0 < nine - six == six - three
 
 
 class OneForAll(Method):

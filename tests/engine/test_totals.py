@@ -20,6 +20,7 @@ from raysim.engine.exact_total import MOST, ExactTotal
 from raysim.engine.replies import Reply
 from raysim.engine.simulation import simulate_here
 from raysim.federation.federation import build_federation
+from raysim.system.errors import WrongResult
 
 HERE = "test_totals:"
 FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}}
@@ -159,6 +160,10 @@ def test_a_total_of_too_many_values_is_refused():
     assert most.value().item() == -(2.0**72)
     with pytest.raises(OutOfRange, match=f"a sum of 1,048,576 values, allowed: at most {MOST:,}"):
         most.plus(most)
+    reply = Reply(2, totals={"Grams.floats": most})
+    words = r"^methods\.Grams\.floats: found a sum of 1,048,576 values, allowed: at most 1,048,575$"
+    with pytest.raises(WrongResult, match=words):
+        reply.add_total("Grams.floats", ExactTotal(most.limbs, most.count))
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 0), (3, 2, 2)])
