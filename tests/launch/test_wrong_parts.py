@@ -251,5 +251,5 @@ def test_a_reduction_that_there_is_not(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(CONFIG))
     assert main(["check", str(path), "methods=wrong_parts:Averages"]) == 2
-    said = "its replies have 'average' for note, allowed: mean, sum, by_client"
+    said = "its replies have 'average' for note, allowed: mean, sum, total, by_client"
     assert said in capsys.readouterr().err.splitlines()[-1]
