@@ -26,7 +26,10 @@ def test_each_host_is_sent_the_messages_of_its_clients_and_totals_are_the_same(
     for one, other in zip(expected, found, strict=True):
         for k in range(4):
             assert other["records"][f"answer of {k}"] == k * (k + 1)
-            assert (one["records"].pop(f"beside {k}"), other["records"].pop(f"beside {k}")) == (4, 2)
-        assert one.pop("bytes_up") - other.pop("bytes_up") == 4 * 2 * 8  # an answer names the messages of its process
+            assert one["records"].pop(f"beside {k}") == 4
+        beside = [other["records"].pop(f"beside {k}") for k in range(4)]
+        assert sorted(beside) in ([2, 2, 2, 2], [1, 3, 3, 3])  # a slow host may have given a client away
+        # An answer names the messages of its process.
+        assert one.pop("bytes_up") - other.pop("bytes_up") == 8 * (4 * 4 - sum(beside))
         assert {"digest", "digest of third", "digest of integers"} <= one["records"].keys()
     assert found == expected

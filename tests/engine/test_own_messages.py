@@ -8,6 +8,7 @@ import torch
 from costs import cost_of
 
 from raysim.api import ClientHalf, Method, Request, RunError, ServerHalf, Term
+from raysim.engine.received import Received
 from raysim.launch.check import estimate_run
 from raysim.system import shared_memory
 
@@ -93,45 +94,17 @@ def test_a_changed_message_is_named_with_its_client(tiny, simulate):
         simulate(tiny(**LETTERS | {"methods": {"letters:Letters": {"spoils": True}}}))
 
 
-def test_a_changed_tensor_of_several_messages_is_named_too(tiny, simulate):
-    """One tensor in all messages: the client that changes it would change the others' messages."""
-    with pytest.raises(RunError, match=r"Shares\.Client\.read \(.*\) changed the message\[0\] in place"):
-        simulate(tiny(methods={"test_own_messages:Shares": {}}, training__rounds_per_task=1))
-
-
-class Shares(Method):
-    class Client(ClientHalf):
-        def read(self, client, message):
-            message.add_(1)
-
-    class Server(ServerHalf):
-        def end_task(self, server):
-            one = torch.zeros(2)
-            yield Request("read", messages=dict.fromkeys(server.present, one))
-
-
-class Keeps(Method):
-    replies: ClassVar = {"kept": "by_client"}
-
-    class Client(ClientHalf):
-        def keep(self, client, message):
-            self.kept = message
-
-        def grow(self, client, message):
-            self.kept.add_(1)
-            return {"kept": Term(self.kept.sum())}
-
-    class Server(ServerHalf):
-        def end_task(self, server):
-            yield Request("keep", messages=dict.fromkeys(server.present, torch.zeros(2)))
-            reply = yield Request("grow")
-            for client, kept in reply["kept"].items():
-                server.record(f"kept by {client}", kept)
-
-
-def test_a_client_that_keeps_its_message_has_a_copy_of_a_tensor_that_others_received(tiny, simulate):
-    run = simulate(tiny(methods={"test_own_messages:Keeps": {}}, training__rounds_per_task=1))
-    assert [run.rounds[0].records[f"kept by {client}"] for client in range(3)] == [2.0, 2.0, 2.0]
+def test_a_half_that_keeps_its_message_has_a_copy_and_the_message_is_watched_until_the_end():
+    half, message, received = OneForAll.Client("OneForAll", OneForAll()), torch.zeros(2), Received()
+    half.kept = message
+    received.take_own_message(0, message)
+    received.release([half])
+    half.kept.add_(1)
+    assert message.tolist() == [0.0, 0.0]
+    message.add_(1)
+    assert received.change() == "the message[0]"
+    received.forget(0)
+    assert received.change() is None
 
 
 def test_comparisons_of_messages_grow_with_the_clients_and_not_with_their_square(tiny, simulate, monkeypatch):
