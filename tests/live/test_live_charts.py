@@ -272,6 +272,19 @@ def test_the_difference_of_two_configs(browser: Browser, three: Path) -> None:
         )
 
 
+@pytest.mark.skipif(site_check.AXE is None, reason=site_check.WITHOUT_AXE)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, three: Path, two_tasks: Path, scheme: str) -> None:
+    assert site_check.AXE is not None
+    for folder, seen in ((three, "#table tbody tr"), (two_tasks, ".matrix td")):
+        with serve(Watched(folder), 0) as server:
+            browser.open(server.address, width=400, scheme=scheme)
+            browser.wait(f"document.querySelectorAll('{seen}').length > 1")
+            browser.find(site_check.AXE.read_text(encoding="utf-8") + ";0")
+            ask = f"(async () => {{ const faults = []; {site_check.ASK_AXE} return faults; }})()"
+            assert browser.find(ask) == []
+
+
 def test_values_are_read_by_keyboard_and_pointer(browser: Browser, three: Path, two_tasks: Path) -> None:
     with serve(Watched(three), 0) as server:
         browser.open(server.address)

@@ -93,7 +93,7 @@ FIRST_SCREEN = r"""
 
 
 def test_the_result_comes_first_and_nothing_is_wrong_with_the_pages(pages: Path) -> None:
-    assert [*site_check.look(pages, ALL, FIRST_SCREEN + SCRIPT)] == []
+    assert [*site_check.look(pages, ALL, FIRST_SCREEN + SCRIPT + site_check.ACCESSIBLE)] == []
 
 
 FILTER = r"""
