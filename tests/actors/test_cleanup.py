@@ -295,7 +295,7 @@ def test_the_second_interrupt_leaves_at_once(raysim: Callable[..., Run]) -> None
     assert heard.startswith("finishing round 3 of 6, then stopping with a checkpoint; Ctrl-C again leaves at once")
     assert run.process.poll() is None
     run.interrupt()
-    assert run.end() == (130, "", "interrupted\n")
+    assert run.end() == (130, "", "no task was finished, so the accuracy matrix is empty\ninterrupted\n")
     assert run.summary["status"] == "interrupted"
     assert run.summary["rounds"] == 2
     run.assert_nothing_left()
@@ -311,7 +311,7 @@ def test_a_closed_terminal_ends_a_run_at_once(raysim: Callable[..., Run]) -> Non
         signal.signal(signal.SIGHUP, before)
     run.wait_for_rounds(2)
     os.killpg(run.process.pid, signal.SIGHUP)
-    assert run.end() == (130, "", "interrupted\n")
+    assert run.end() == (130, "", "no task was finished, so the accuracy matrix is empty\ninterrupted\n")
     assert run.summary["status"] == "interrupted"
     run.assert_nothing_left()
 
