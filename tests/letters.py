@@ -9,7 +9,7 @@ import torch
 from raysim.api import Broadcast, ClientHalf, Method, Request, ServerHalf, Term
 
 TO = {
-    "nobody else": lambda ids: {},
+    "no others": lambda ids: {},
     "everyone": lambda ids: {"to": "everyone"},
     "the same": lambda ids: {"to": [*reversed(ids)]},
     "others": lambda ids: {"to": ids[:2]},
@@ -32,7 +32,7 @@ def given_to_the_host():
 class Letters(Method):
     """At a task's end, client k receives k + 1 numbers of value k and answers with their sum and its own id."""
 
-    to: str = "nobody else"
+    to: str = "no others"
     spoils: bool = False
     some: int = 1000
     sends_model: ClassVar = False

@@ -57,7 +57,7 @@ def test_every_public_name_has_an_example(name: str) -> None:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_example_runs(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "frame":
-        pytest.importorskip("pandas")
+        pytest.importorskip("pandas", reason="frame returns a data frame: pip install '.[pandas]'")
     monkeypatch.chdir(folder)
     drawn = () if name == "report" else ("plots by task",)  # to draw the others, or to write any, takes seconds
     monkeypatch.setattr(write, "PLOTS", {kind: write.PLOTS[kind] for kind in drawn})

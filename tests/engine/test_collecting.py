@@ -29,7 +29,7 @@ def record(run, name):
     return [done.records.get(name) for done in run.rounds]
 
 
-def test_a_method_in_which_nobody_trains_sends_its_messages_alone(tiny, simulate):
+def test_a_method_in_which_no_client_trains_sends_its_messages_alone(tiny, simulate):
     """Of 3 clients in 4 rounds, each with a message of 4 bytes: twice the sum of all rows, in two rounds of a task."""
     run = simulate(tiny(**NEVER))
     assert [(done.bytes_up, done.bytes_down) for done in run.rounds] == [(3 * TERMS, 3 * SCALE)] * 4

@@ -10,9 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import site_check
 
 PATIENCE = 60.0  # seconds that a page may take for anything
+NO_CHROMIUM = (
+    "there is no Chromium to open the page in (apt install chromium); what the server answers and sends is tested "
+    "without it, in test_server.py and test_feed.py"
+)
+IN_CHROMIUM = [
+    pytest.mark.slow,
+    pytest.mark.skipif(site_check.BROWSER is None, reason=NO_CHROMIUM),
+    pytest.mark.usefixtures("often"),
+]
 
 
 class Browser:

@@ -1,13 +1,32 @@
 """Small runs, and copies of them as they are while they run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from browser import Browser
 from followed import APART, TWO_TASKS
 
 import raysim
+from raysim.live import http_server as serving
+from raysim.live import lock_watch
+from raysim.live import watched as watching
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    opened = Browser()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the files often, so that no test waits."""
+    for module in (serving, watching):
+        monkeypatch.setattr(module, "SECONDS", 0.05)
+    monkeypatch.setattr(lock_watch, "SECONDS_BETWEEN_LOOKS", 0.0)
 
 
 @pytest.fixture(scope="session")

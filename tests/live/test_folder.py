@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,19 @@ def test_a_search_that_takes_long_is_followed_by_a_long_pause(
     assert [len(folder.list_runs(5.0)) for _ in range(3)] == [1, 0, 1]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
-def test_a_folder_that_may_not_be_read_has_no_runs(two_tasks: Path, tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_read_has_no_runs(
+    two_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy_runs(two_tasks, tmp_path, range(1))
-    (tmp_path / "closed").mkdir(mode=0)
+    copy_runs(two_tasks, tmp_path / "closed", range(1))
+    scan = os.scandir
+
+    def refuse(folder: Path) -> Iterator[os.DirEntry[str]]:  # as the system does for all but root
+        if folder.name == "closed":
+            raise PermissionError
+        return scan(folder)
+
+    monkeypatch.setattr(run_folder.os, "scandir", refuse)
     assert [*RunFolder(tmp_path).list_runs(0.0)] == ["run-0"]
 
 

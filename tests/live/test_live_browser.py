@@ -2,17 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import site_check
-from browser import Browser
+from browser import IN_CHROMIUM, Browser
 
 import raysim
-from raysim.live import http_server as serving
-from raysim.live import lock_watch, run_course
-from raysim.live import watched as watching
+from raysim.live import run_course
 from raysim.live.http_server import serve
 from raysim.live.watched import Watched
 from raysim.system.files import lock_directory
@@ -66,29 +63,7 @@ FAULTS = """(() => {
 CELLS = (
     "[...document.querySelectorAll('#table tbody tr')].map((row) => [...row.cells].slice(1).map((c) => c.textContent))"
 )
-NO_CHROMIUM = (
-    "there is no Chromium to open the page in (apt install chromium); what the server answers and sends is tested "
-    "without it, in test_server.py and test_feed.py"
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(site_check.BROWSER is None, reason=NO_CHROMIUM),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    opened = Browser()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the files often, so that no test waits."""
-    for module in (serving, watching):
-        monkeypatch.setattr(module, "SECONDS", 0.05)
-    monkeypatch.setattr(lock_watch, "SECONDS_BETWEEN_LOOKS", 0.0)
+pytestmark = IN_CHROMIUM
 
 
 def figures(rows: list[list[float]]) -> list[list[object]]:

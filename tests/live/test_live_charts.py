@@ -2,25 +2,19 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from operator import eq
 from pathlib import Path
 
 import pytest
 import site_check
-from browser import Browser
+from browser import IN_CHROMIUM, Browser
 
-from raysim.live import http_server as serving
 from raysim.live import run_folder
-from raysim.live import watched as watching
 from raysim.live.http_server import serve
 from raysim.live.watched import Watched
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(site_check.BROWSER is None, reason="there is no Chromium to open the page in"),
-]
+pytestmark = IN_CHROMIUM
 MARKS = """[...document.querySelectorAll('#{} .marks')].map((path) =>
   [...path.getAttribute('d').matchAll(/M([\\d.]+)/g)].map((found) => +found[1]))"""
 CORNERS = """[...document.querySelectorAll('#{} .curve')].map((path) =>
@@ -43,19 +37,6 @@ COVERED = """(() => {
   }
   return covered;
 })()"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    opened = Browser()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (serving, watching):
-        monkeypatch.setattr(module, "SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -247,7 +247,7 @@ def test_pairs_of_rows_are_compared_in_one_setting_and_in_several(capsys: Captur
 
 
 class Terminal(StringIO):
-    """A screen, of which all that was ever on it stays."""
+    """A screen that keeps everything that was written to it."""
 
     def isatty(self) -> bool:
         return True

@@ -27,7 +27,7 @@ from raysim.system.progress import (
 
 
 class Terminal(io.StringIO):
-    """A screen, of which all that was ever on it stays."""
+    """A screen that keeps everything that was written to it."""
 
     def isatty(self) -> bool:
         return True
