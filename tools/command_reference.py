@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+from marked_text import put_between
+
 from raysim.command_line import COMMANDS, GROUPS
 
 PAGE = Path(__file__).parents[1] / "docs" / "command_line.md"
@@ -36,8 +38,7 @@ def _help(name: str) -> str:
 
 def insert_commands(page: str) -> str:
     """Return the page with the present commands between the marks."""
-    before, _, rest = page.partition(OPENS)
-    return f"{before}{OPENS}\n\n{render_commands()}\n\n{CLOSES}{rest.partition(CLOSES)[2]}"
+    return put_between(page, OPENS, CLOSES, render_commands())
 
 
 if __name__ == "__main__":

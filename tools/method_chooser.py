@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from leaderboard_page import read_rankings
+from marked_text import put_between
 from method_needs import find_boundaries, stores_samples
 
 from raysim.api import Method
@@ -157,8 +158,7 @@ def _cells(choice: Choice) -> Iterator[str]:
 
 def insert_tables(page: str) -> str:
     """Return the page with its present tables between the marks."""
-    before, _, rest = page.partition(OPENS)
-    return f"{before}{OPENS}\n\n{render_tables()}\n\n{CLOSES}{rest.partition(CLOSES)[2]}"
+    return put_between(page, OPENS, CLOSES, render_tables())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from marked_text import put_between
+
 from raysim.algorithms import GROUPS
 from raysim.config.reference import describe_component
 
@@ -31,8 +33,7 @@ def _row(name: str) -> str:
 
 def insert_methods(page: str) -> str:
     """Return the page with its present tables between the marks."""
-    before, _, rest = page.partition(OPENS)
-    return f"{before}{OPENS}\n\n{render_methods()}\n\n{CLOSES}{rest.partition(CLOSES)[2]}"
+    return put_between(page, OPENS, CLOSES, render_methods())
 
 
 if __name__ == "__main__":
