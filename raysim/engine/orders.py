@@ -74,8 +74,8 @@ class Call:
         return self.op
 
     def messages(self, message: Any) -> Mapping[str, Any]:
-        """Return the parts of a message by method. Several clients' own messages are a dict by client."""
-        return {self.method: message.by_client if isinstance(message, OwnMessages) else message}
+        """Return the parts of a message by method."""
+        return {self.method: message}
 
     def describe(self, methods: Iterable[str]) -> str:
         """Name the code that runs, for errors."""
