@@ -1,5 +1,6 @@
 """A method of tests that sends each client a message of its own."""
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,6 +36,7 @@ class Letters(Method):
     to: str = "no others"
     spoils: bool = False
     some: int = 1000
+    tells_process: bool = False
     sends_model: ClassVar = False
     replies: ClassVar = {"answer": "by_client"}
 
@@ -42,7 +44,8 @@ class Letters(Method):
         def read(self, client, letter):
             if self.method.spoils:
                 letter["numbers"].add_(1)
-            said = [float(letter["numbers"].sum()), *given_to_the_host()]
+            process = [os.getpid()] if self.method.tells_process else []
+            said = [float(letter["numbers"].sum()), *process, *given_to_the_host()]
             return {"answer": Term(torch.tensor(said, dtype=torch.float64))}
 
     class Server(ServerHalf):
@@ -59,4 +62,7 @@ class Letters(Method):
             self.answers = {k: answer.tolist() for k, answer in reply["answer"].items()}
             for k, answer in self.answers.items():
                 server.record(f"answer of {k}", answer[0])
-                server.record(f"beside {k}", len(answer) - 1)
+                server.record(f"beside {k}", len(answer) - 1 - self.method.tells_process)
+                if self.method.tells_process:
+                    together = sum(answer[1] == other[1] for other in self.answers.values())
+                    server.record(f"in its process {k}", together)

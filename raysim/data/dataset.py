@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.models.arrays import Arrays
 from raysim.system.errors import ConfigError
 
 Array = npt.NDArray[Any]
@@ -63,6 +64,8 @@ class Dataset:
     """The words with the ids 2, 3, ..., for texts: two datasets may give one word different ids."""
     categories: tuple[int, ...] = ()
     """For each of a table's last columns that are categories: how many ids it has, from 0. Ids are float32 in x."""
+    arrays: Arrays | None = None
+    """How a row of x [N, total] is made, if a sample is several arrays (see raysim.data.arrays)."""
     notes: tuple[str, ...] = ()
     """What the loader read, left out and changed, a phrase each; `raysim check` and a run's start show them."""
     doubts: tuple[str, ...] = ()

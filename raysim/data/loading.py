@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,25 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
             f"{y_of_tests.shape[1:]}; they must be alike"
         )
     _check_categories(dataset, name)
+    _check_arrays(dataset, name)
     return _check_ids(dataset, name) if train.dtype == np.int64 else dataset
+
+
+def _check_arrays(dataset: Dataset, name: str) -> None:
+    """Refuse rows of another length than the arrays', and ids that an array does not have."""
+    if dataset.arrays is None:
+        return
+    for part, x in (("train", dataset.train.x), ("test", dataset.test.x)):
+        if x.ndim != 2 or x.shape[1] != dataset.arrays.total:
+            raise ConfigError(
+                f"dataset {name}, {part} split: x is {x.shape}; use [N, {dataset.arrays.total}] for arrays"
+            )
+        begin = 0
+        for array in dataset.arrays.parts:
+            values, begin = x[:, begin : begin + prod(array.shape)], begin + prod(array.shape)
+            if array.ids is not None and not 0 <= values.min() <= values.max() < array.ids:
+                found = f"found ids from {values.min()} to {values.max()} in {array.name}"
+                raise ConfigError(f"dataset {name}, {part} split: {found}; allowed are 0..{array.ids - 1}")
 
 
 def _check_categories(dataset: Dataset, name: str) -> None:

@@ -28,7 +28,7 @@ from raysim.federation.labels import divide_by_label
 from raysim.federation.stream import Stream
 from raysim.federation.targets import make_objective
 from raysim.federation.unlabelled import Unlabelled, assign_unlabeled
-from raysim.models.inputs import Ids
+from raysim.models.inputs import Ids, first_shape
 from raysim.objectives import Objective
 from raysim.objectives.classification import Classification
 from raysim.system import seeding
@@ -73,7 +73,7 @@ class Federation:
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of a model's output for one sample."""
-        return self.objective.output_shape(self.shape, self.classes)
+        return self.objective.output_shape(first_shape(self.shape, self.vocabulary), self.classes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,8 +82,8 @@ class Federation:
 
     @property
     def vocabulary(self) -> Ids:
-        """The number of ids, or None if samples are not ids. Of a table with categories: of each its number of ids."""
-        return self.dataset.categories or self.dataset.vocabulary
+        """What samples are made of, see `Ids`."""
+        return self.dataset.arrays or self.dataset.categories or self.dataset.vocabulary
 
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
         """Return a split on a device, with the tasks' transforms. Only training data are augmented."""

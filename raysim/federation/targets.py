@@ -9,6 +9,7 @@ from torch import Tensor
 from raysim.config import Config
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
+from raysim.models.inputs import first_shape
 from raysim.objectives import Metric, Objective
 from raysim.objectives.classification import Classification
 from raysim.system.custom_code import is_custom, place_of
@@ -70,7 +71,7 @@ def _try(objective: Objective, dataset: Dataset) -> None:
     _refuse_unused(objective)
     targets = torch.from_numpy(np.array(dataset.train.y[:TRIED]))
     size = objective.outputs(dataset.train.y, dataset.classes)
-    shape = objective.output_shape(dataset.shape, size)
+    shape = objective.output_shape(first_shape(dataset.shape, dataset.arrays), size)
     outputs = torch.zeros(len(targets), *shape, requires_grad=True)
     check_loss(objective, objective.loss(outputs, targets), outputs)
     measured = objective.measure(objective.predict(outputs.detach()), targets) if not objective.counts else None

@@ -5,10 +5,11 @@ from torch import Tensor, nn
 
 from raysim.config import Config
 from raysim.models.adapters import add_adapters
+from raysim.models.arrays import Arrays, SplitInputs
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.models.hub_files import find_weights
-from raysim.models.inputs import Ids, two_samples
+from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
@@ -26,7 +27,8 @@ def build_model(
     """Build the module for samples of `shape` with the run's initial weights. Global generators are unchanged.
 
     If samples are ids below `vocabulary`, an unset model key `vocabulary` gets this number. If it is a tuple, samples
-    are rows of a table, and an unset key `categories` gets these numbers. If a file of weights
+    are rows of a table, and an unset key `categories` gets these numbers. If it is `Arrays`, the model receives a dict
+    of tensors, and its function a dict of shapes. If a file of weights
     (model.weights) is for other classes and `new_head` is true, the head keeps its initial weights. With `model.cache`
     the module's inputs are features (see `begin_late`); `shape` is still that of the samples before.
 
@@ -82,8 +84,8 @@ def _construct(config: Config, shape: tuple[int, ...], classes: int, vocabulary:
     try:
         numbers_of_ids = "categories" if isinstance(vocabulary, tuple) else "vocabulary"
         if keys.get(numbers_of_ids, 0) is None:
-            keys[numbers_of_ids] = vocabulary
-        module = spec.function()(shape, classes, **keys)
+            keys[numbers_of_ids] = vocabulary.vocabulary if isinstance(vocabulary, Arrays) else vocabulary
+        module = spec.function()(vocabulary.shapes if isinstance(vocabulary, Arrays) else shape, classes, **keys)
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
@@ -93,6 +95,8 @@ def _construct(config: Config, shape: tuple[int, ...], classes: int, vocabulary:
     if not isinstance(module, nn.Module):
         problem = f"{name_model(config)} returned {type(module).__name__}"
         raise ConfigError(f"model.name: {problem}, allowed: a torch.nn.Module")
+    if isinstance(vocabulary, Arrays):
+        module.register_forward_pre_hook(SplitInputs(vocabulary))
     return module
 
 
@@ -146,7 +150,7 @@ def _build_and_try(config: Config, shape: tuple[int, ...], classes: int, vocabul
             "choose a model that fits the dataset"
         ) from error
     actual = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-    expected = (2, *config.objective.make().output_shape(shape, classes))
+    expected = (2, *config.objective.make().output_shape(first_shape(shape, vocabulary), classes))
     if actual != expected:
         raise ConfigError(
             f"model.name: {name_model(config)} returns {actual} for 2 samples, allowed: a tensor of {expected}"

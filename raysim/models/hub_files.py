@@ -1,10 +1,11 @@
-"""Files of weights on the Hugging Face hub, by name."""
+"""Files of weights and folders of models: paths, names on the Hugging Face hub, and names of packaged weights."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-from raysim.config.error_text import shorten
+from raysim.config.error_text import either, shorten, show
+from raysim.models.packaged import PACKAGED, find_packaged
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
 from raysim.system.importing import import_extra
@@ -12,6 +13,7 @@ from raysim.system.importing import import_extra
 HUB = "hf://"
 NAME = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+))?(?:@(?P<revision>[\w./-]+))?")
 FILE = "model.safetensors"
+FOLDER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
 def find_weights(weights: str) -> Path:
@@ -29,19 +31,49 @@ def find_weights(weights: str) -> Path:
         return expand("model.weights", weights)
     if (parts := NAME.fullmatch(weights)) is None:
         raise ConfigError(f"model.weights: found {weights!r}, allowed: hf://OWNER/NAME[/FILE][@REVISION]")
+    wanted = {"repo_id": parts["repo"], "filename": parts["file"] or FILE, "revision": parts["revision"]}
+    return _download("model.weights", weights, "hf_hub_download", wanted)
+
+
+def find_folder(key: str, path: str) -> Path:
+    """Return the folder of a model or a tokenizer: a path, hf://OWNER/NAME[@REVISION] of the hub, or a packaged name.
+
+    A folder of the hub is downloaded once, to the hub's own cache. Later calls do not use the network. No hub is asked
+    for a path.
+
+    Args:
+        key: the config's key, for messages.
+        path: its value.
+
+    Raises:
+        ConfigError: there is no such folder, or it is neither in the cache nor on the hub.
+    """
+    if path in PACKAGED:
+        return find_packaged(key, path)
+    if path.startswith(HUB):
+        parts = NAME.fullmatch(path)
+        if parts is None or parts["file"]:
+            raise ConfigError(f"{key}: found {path!r}, allowed: hf://OWNER/NAME[@REVISION]")
+        wanted = {"repo_id": parts["repo"], "revision": parts["revision"], "allow_patterns": FOLDER_FILES}
+        return _download(key, path, "snapshot_download", wanted)
+    folder = expand(key, path)
+    if not folder.is_dir():
+        allowed = f"a folder, hf://OWNER/NAME[@REVISION], or {either([*PACKAGED])}"
+        raise ConfigError(f"{key}: found {show(path)}, which is no folder, allowed: {allowed}")
+    return folder
+
+
+def _download(key: str, name: str, function: str, wanted: dict[str, Any]) -> Path:
+    """Return what a function of the hub's package finds in its cache, or else on the hub."""
     hub, errors = (import_extra(f"huggingface_hub{module}", "hugging_face") for module in ("", ".errors"))
-    wanted: dict[str, Any] = {
-        "repo_id": parts["repo"],
-        "filename": parts["file"] or FILE,
-        "revision": parts["revision"],
-    }
+    find = getattr(hub, function)
     try:
         try:
-            return Path(hub.hf_hub_download(**wanted, local_files_only=True))
+            return Path(find(**wanted, local_files_only=True))
         except errors.LocalEntryNotFoundError:
-            return Path(hub.hf_hub_download(**wanted))
+            return Path(find(**wanted))
     except Exception as error:  # of the network, of the hub, or of the cache's folder
         first = next(iter(str(error).splitlines()), "")
         reason = shorten(f"{type(error).__name__}: {first}")
-        todo = "check the name and the network, or download the file and give its path"
-        raise ConfigError(f"model.weights: {weights} could not be downloaded ({reason}); {todo}") from error
+        todo = "check the name and the network, or download the files and give their path"
+        raise ConfigError(f"{key}: {name} could not be downloaded ({reason}); {todo}") from error

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from raysim.models.arrays import Arrays
 from raysim.models.stages import StagedNetwork
 from raysim.system.errors import ConfigError
 
-Ids = int | tuple[int, ...] | None
-"""The number of ids, if samples are ids; those of each category, if samples are rows of a table; or None."""
+Ids = int | tuple[int, ...] | Arrays | None
+"""What samples are made of: the number of ids, if samples are ids; those of each category, if samples are rows of a
+table; the arrays, if a sample is several; or None."""
 
 PADDING_ID = 0
 """The id of padding tokens, which a model masks."""
@@ -27,9 +29,17 @@ def two_samples(module: nn.Module, shape: tuple[int, ...], vocabulary: Ids = Non
     """
     if isinstance(module, StagedNetwork) and module.begin:
         shape, vocabulary = module.feature_shape, None
+    dtype = next((p.dtype for p in module.parameters() if p.requires_grad), None)
+    if isinstance(vocabulary, Arrays):
+        return vocabulary.two_samples(dtype)
     if not isinstance(vocabulary, int):
-        return torch.zeros(2, *shape, dtype=next((p.dtype for p in module.parameters() if p.requires_grad), None))
+        return torch.zeros(2, *shape, dtype=dtype)
     return torch.stack([torch.full(shape, number, dtype=torch.int64) for number in (0, vocabulary - 1)])
+
+
+def first_shape(shape: tuple[int, ...], vocabulary: Ids) -> tuple[int, ...]:
+    """Return the shape of a sample, or of its first array if it is several."""
+    return vocabulary.parts[0].shape if isinstance(vocabulary, Arrays) else shape
 
 
 def two_samples_of(module: nn.Module, shape: tuple[int, ...]) -> Tensor:
