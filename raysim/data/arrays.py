@@ -4,14 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from raysim.data.dataset import Array
-from raysim.models.arrays import Arrays, Part
+from raysim.data.dataset import Array, NamedShape
 from raysim.system.errors import ConfigError
 
 
 def join_arrays(
     train: Mapping[str, Array], test: Mapping[str, Array], ids: Mapping[str, int] | None = None
-) -> tuple[Array, Array, Arrays]:
+) -> tuple[Array, Array, tuple[NamedShape, ...]]:
     """Return the rows of a training and a test split, int64 or float32 [N, total], and how they are made.
 
     The results are `x` of the splits and `arrays` of the dataset. The model receives a dict of tensors [B, *shape].
@@ -33,8 +32,8 @@ def join_arrays(
     numbers = dict(ids or {})
     if kinds == {"int64"}:
         numbers = {name: 1 + max(int(of[name].max(initial=0)) for of in (train, test)) for name in train} | numbers
-    parts = tuple(Part(name, tuple(map(int, shape)), numbers.get(name)) for name, shape in shapes.items())
+    parts = tuple((name, tuple(map(int, shape)), numbers.get(name)) for name, shape in shapes.items())
     rows, tests = (
         np.concatenate([of[name].reshape(len(of[name]), -1) for name in train], axis=1) for of in (train, test)
     )
-    return rows, tests, Arrays(parts)
+    return rows, tests, parts

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.models.arrays import Arrays
 from raysim.system.errors import ConfigError
 
 Array = npt.NDArray[Any]
 """A numpy array; its dtype is documented where it is used."""
+
+NamedShape = tuple[str, tuple[int, ...], int | None]
+"""One of the arrays of a sample: its name, its shape, and its number of ids from 0, or None for numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +66,8 @@ class Dataset:
     """The words with the ids 2, 3, ..., for texts: two datasets may give one word different ids."""
     categories: tuple[int, ...] = ()
     """For each of a table's last columns that are categories: how many ids it has, from 0. Ids are float32 in x."""
-    arrays: Arrays | None = None
-    """How a row of x [N, total] is made, if a sample is several arrays (see raysim.data.arrays)."""
+    arrays: tuple[NamedShape, ...] = ()
+    """How a row of x [N, total] is made, if a sample is several arrays, one after the other (see raysim.data.arrays)."""
     notes: tuple[str, ...] = ()
     """What the loader read, left out and changed, a phrase each; `raysim check` and a run's start show them."""
     doubts: tuple[str, ...] = ()

@@ -150,19 +150,16 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
 
 def _check_arrays(dataset: Dataset, name: str) -> None:
     """Refuse rows of another length than the arrays', and ids that an array does not have."""
-    if dataset.arrays is None:
-        return
-    for part, x in (("train", dataset.train.x), ("test", dataset.test.x)):
-        if x.ndim != 2 or x.shape[1] != dataset.arrays.total:
-            raise ConfigError(
-                f"dataset {name}, {part} split: x is {x.shape}; use [N, {dataset.arrays.total}] for arrays"
-            )
+    total = sum(prod(shape) for _, shape, _ in dataset.arrays)
+    for part, x in (("train", dataset.train.x), ("test", dataset.test.x)) if dataset.arrays else ():
+        if x.ndim != 2 or x.shape[1] != total:
+            raise ConfigError(f"dataset {name}, {part} split: x is {x.shape}; use [N, {total}] for these arrays")
         begin = 0
-        for array in dataset.arrays.parts:
-            values, begin = x[:, begin : begin + prod(array.shape)], begin + prod(array.shape)
-            if array.ids is not None and not 0 <= values.min() <= values.max() < array.ids:
-                found = f"found ids from {values.min()} to {values.max()} in {array.name}"
-                raise ConfigError(f"dataset {name}, {part} split: {found}; allowed are 0..{array.ids - 1}")
+        for array, shape, ids in dataset.arrays:
+            values, begin = x[:, begin : begin + prod(shape)], begin + prod(shape)
+            if ids is not None and not 0 <= values.min() <= values.max() < ids:
+                found = f"found ids from {values.min()} to {values.max()} in {array}"
+                raise ConfigError(f"dataset {name}, {part} split: {found}; allowed are 0..{ids - 1}")
 
 
 def _check_categories(dataset: Dataset, name: str) -> None:

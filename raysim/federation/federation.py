@@ -28,6 +28,7 @@ from raysim.federation.labels import divide_by_label
 from raysim.federation.stream import Stream
 from raysim.federation.targets import make_objective
 from raysim.federation.unlabelled import Unlabelled, assign_unlabeled
+from raysim.models.arrays import Arrays, NamedArray
 from raysim.models.inputs import Ids, first_shape
 from raysim.objectives import Objective
 from raysim.objectives.classification import Classification
@@ -83,7 +84,9 @@ class Federation:
     @property
     def vocabulary(self) -> Ids:
         """What samples are made of, see `Ids`."""
-        return self.dataset.arrays or self.dataset.categories or self.dataset.vocabulary
+        if self.dataset.arrays:
+            return Arrays(tuple(NamedArray(*one) for one in self.dataset.arrays))
+        return self.dataset.categories or self.dataset.vocabulary
 
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
         """Return a split on a device, with the tasks' transforms. Only training data are augmented."""

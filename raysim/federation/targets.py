@@ -9,7 +9,6 @@ from torch import Tensor
 from raysim.config import Config
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
-from raysim.models.inputs import first_shape
 from raysim.objectives import Metric, Objective
 from raysim.objectives.classification import Classification
 from raysim.system.custom_code import is_custom, place_of
@@ -71,7 +70,8 @@ def _try(objective: Objective, dataset: Dataset) -> None:
     _refuse_unused(objective)
     targets = torch.from_numpy(np.array(dataset.train.y[:TRIED]))
     size = objective.outputs(dataset.train.y, dataset.classes)
-    shape = objective.output_shape(first_shape(dataset.shape, dataset.arrays), size)
+    first = dataset.arrays[0][1] if dataset.arrays else dataset.shape
+    shape = objective.output_shape(first, size)
     outputs = torch.zeros(len(targets), *shape, requires_grad=True)
     check_loss(objective, objective.loss(outputs, targets), outputs)
     measured = objective.measure(objective.predict(outputs.detach()), targets) if not objective.counts else None

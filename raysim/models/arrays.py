@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,15 +12,8 @@ from torch import Tensor, nn
 from raysim.models.stages import StagedNetwork
 
 
-@dataclass(frozen=True)
-class Part:
-    """One array of a sample.
-
-    Attributes:
-        name: its name, such as input_ids.
-        shape: its shape for one sample.
-        ids: the number of ids, from 0, if it has ids (int64); None for numbers.
-    """
+class NamedArray(NamedTuple):
+    """One array of a sample: its name, shape, and number of ids from 0 if it has ids (int64), as in `Dataset.arrays`."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,12 +24,12 @@ class Part:
 class Arrays:
     """How a row [total] is made of a sample's arrays, one after the other.
 
-    >>> parts = Arrays((Part("input_ids", (2,), 9), Part("mask", (2,), 2)))
+    >>> parts = Arrays((NamedArray("input_ids", (2,), 9), NamedArray("mask", (2,), 2)))
     >>> parts.split(torch.tensor([[5, 6, 1, 0]]))["mask"]
     tensor([[1, 0]])
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[NamedArray, ...]
 
     @property
     def total(self) -> int:

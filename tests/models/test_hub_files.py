@@ -75,7 +75,7 @@ def test_what_the_hub_does_not_have_is_an_error_in_one_line(asked: list[dict[str
         find_weights("hf://owner/none")
     assert str(found.value) == (
         "model.weights: hf://owner/none could not be downloaded (OSError: 401 Client Error); "
-        "check the name and the network, or download the file and give its path"
+        "check the name and the network, or download the files and give their path"
     )
 
 
