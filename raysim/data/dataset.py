@@ -67,7 +67,7 @@ class Dataset:
     categories: tuple[int, ...] = ()
     """For each of a table's last columns that are categories: how many ids it has, from 0. Ids are float32 in x."""
     arrays: tuple[NamedShape, ...] = ()
-    """How a row of x [N, total] is made, if a sample is several arrays, one after the other (see raysim.data.arrays)."""
+    """How a row of x [N, total] is made, if a sample is several arrays in turn (see raysim.data.arrays)."""
     notes: tuple[str, ...] = ()
     """What the loader read, left out and changed, a phrase each; `raysim check` and a run's start show them."""
     doubts: tuple[str, ...] = ()

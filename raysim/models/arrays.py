@@ -13,7 +13,7 @@ from raysim.models.stages import StagedNetwork
 
 
 class NamedArray(NamedTuple):
-    """One array of a sample: its name, shape, and number of ids from 0 if it has ids (int64), as in `Dataset.arrays`."""
+    """One array of a sample: its name, its shape, and its number of ids from 0 or None, as in `Dataset.arrays`."""
 
     name: str
     shape: tuple[int, ...]
