@@ -7,9 +7,9 @@ from pathlib import Path
 from raysim.api.method import Method
 from raysim.config import Config
 from raysim.config.error_text import shorten
+from raysim.models.weight_sources import find_model_weights
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
-from raysim.system.hub_files import find_weights
 from raysim.system.pinned import PinnedFile, check_files, pin_file
 
 WEIGHTS = "model.weights"
@@ -17,9 +17,8 @@ WEIGHTS = "model.weights"
 
 def pin_weights(config: Config) -> list[PinnedFile]:
     """Return the model's file of weights, if there is one. Raises ConfigError if it cannot be read."""
-    if config.model.weights is None:
-        return []
-    return [_pin(WEIGHTS, find_weights(config.model.weights))]
+    file = find_model_weights(config.model)
+    return [] if file is None else [_pin(WEIGHTS, file)]
 
 
 def pin_files_of(methods: Iterable[tuple[str, Method]]) -> list[PinnedFile]:
@@ -34,12 +33,8 @@ def find_on_this_node(config: Config, files: Iterable[PinnedFile]) -> list[Pinne
     Raises:
         RunError: a file is absent here, or has other content.
     """
-    return check_files(
-        replace(file, path=find_weights(config.model.weights))
-        if file.key == WEIGHTS and config.model.weights is not None
-        else file
-        for file in files
-    )
+    path = find_model_weights(config.model)
+    return check_files(replace(file, path=path) if file.key == WEIGHTS and path is not None else file for file in files)
 
 
 def _pin(key: str, path: Path, used_by_clients: bool = True) -> PinnedFile:

@@ -13,11 +13,11 @@ from raysim.models.layers import find_head
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights, read_weights
+from raysim.models.weight_sources import find_model_weights
 from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
-from raysim.system.hub_files import find_weights
 from raysim.system.switches import guard_switches
 
 
@@ -52,8 +52,8 @@ def _build(
         freeze(module, spec.freeze)
     weights, with_adapters = None, False
     x = two_samples(module, shape, vocabulary) if new_head and spec.weights is not None else None
-    if spec.weights is not None:
-        weights = read_weights(module, find_weights(spec.weights), spec.prefix)
+    if (file := find_model_weights(spec)) is not None:
+        weights = read_weights(module, file, spec.prefix)
         with_adapters = spec.adapters is not None and any(name.endswith(".lora_a.weight") for name in weights.tensors)
         if not with_adapters:
             load_weights(module, weights, spec.prefix, x)

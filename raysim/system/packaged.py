@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
 from raysim.system.errors import ConfigError
-from raysim.system.files import digest_file
 from raysim.system.home import find_home
+from raysim.system.pinned import digest_once
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def find_packaged(key: str, name: str) -> Path:
     if spec is None or spec.origin is None:
         raise ConfigError(f"{key}: {name} needs the package {found.package}; pip install 'raysim-cfl[pretrained]'")
     file = Path(spec.origin).parent / found.file
-    digest = digest_file(file)
+    digest = digest_once(file)
     if digest != found.sha256:
         problem = f"found SHA-256 {digest[:12]} of {file}, allowed: {found.sha256[:12]}"
         raise ConfigError(f"{key}: {problem}; reinstall {found.package}, or give the path of your file")
