@@ -1,7 +1,7 @@
 """A body of transformers as one network of raysim: a tensor or a dict of tensors in, logits or features out."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
