@@ -59,7 +59,7 @@ def instructions(
     """Instructions, prompts or conversations with answers, as ids of a tokenizer, for objective=next_token.
 
     Files hold JSON lines or a JSON list of objects. Their fields are (instruction, input, output), (prompt, answer), or
-    messages with a role and a content, whose last one is the assistant's answer. The model receives input_ids and
+    messages with a role and a content, of which the last one is the assistant's answer. The model receives input_ids and
     attention_mask, [N, length]. Targets are the next tokens, and -100 at prompts and padding. Prompt and answer are
     tokenized apart, and the token of the text's end follows the answer. Samples without place for an answer and those
     without an answer are left out, and a run says how many.
@@ -177,7 +177,9 @@ class Learned:
         pairs = [(begin + prompt, answer) for begin, prompt, answer in zip(begins, prompts, answers, strict=True)]
         kept = [number for number, (prompt, answer) in enumerate(pairs) if answer and 0 < len(prompt) < self.length]
         self._note(len(rows) - len(answered), f"{name} samples without an answer")
-        self._note(len(answered) - len(kept), f"{name} samples whose prompt has no tokens, or {self.length} and more")
+        self._note(
+            len(answered) - len(kept), f"{name} samples with a prompt of no tokens, or of {self.length} and more"
+        )
         if not kept:
             first = f" (the first is {rows[0].where})" if rows else ""
             allowed = "a sample with an answer, and with a prompt of fewer tokens than dataset.length"

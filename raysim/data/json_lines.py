@@ -59,7 +59,7 @@ class LabeledTexts:
     notes: tuple[str, ...]
 
 
-class Line(Protocol):
+class PartedLine(Protocol):
     """What divides the lines: where a line is, its class, and the part that it says."""
 
     @property
@@ -75,7 +75,7 @@ class Line(Protocol):
         """The part's name, see `part_of`."""
 
 
-Row = TypeVar("Row", bound=Line)
+Row = TypeVar("Row", bound=PartedLine)
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,9 @@ def only_part(key: str, file: Path, rows: Sequence[Row], part: str, notes: list[
     return kept
 
 
-def _note_parts(rows: Sequence[Line], used: tuple[str | None, ...], testing: str, which: str, notes: list[str]) -> None:
+def _note_parts(
+    rows: Sequence[PartedLine], used: tuple[str | None, ...], testing: str, which: str, notes: list[str]
+) -> None:
     """Add the notes on the parts: a part for validation that is tested on, and lines that are left out."""
     counts = Counter(row.split for row in rows)
     if testing != TEST:

@@ -1,4 +1,4 @@
-"""Prompts of instructions: the template of Alpaca, a tokenizer's chat template, a plain prompt, or one of one's own."""
+"""Prompts of instructions: the template of Alpaca, a tokenizer's chat template, a plain prompt, or a custom one."""
 
 from collections.abc import Callable
 from string import Formatter

@@ -1,4 +1,4 @@
-"""Texts with labels as a dataset: ids by a vocabulary of their own or by a tokenizer, and what is to be learned."""
+"""Texts with labels as a dataset: ids by a vocabulary of the texts or by a tokenizer, and what is to be learned."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,12 +12,12 @@ from raysim.data.arrays import join_arrays
 from raysim.data.class_order import describe_classes
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.json_lines import LabeledTexts
-from raysim.data.tokenizers import Encoded, TextTokenizer, describe_encoded, next_tokens
+from raysim.data.tokenizers import TextIds, TextTokenizer, describe_encoded, next_tokens
 from raysim.data.tokens import FIRST_WORD, TokenKeys, index_texts
 from raysim.objectives import IGNORED
 from raysim.system.errors import ConfigError
 
-OF_TOKENS = ("token", "lower", "vocabulary")  # keys of a vocabulary of one's own
+OF_TOKENS = ("token", "lower", "vocabulary")  # keys of a vocabulary of the texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class TextKeys(TokenKeys):
     ] = "label"
 
     def check(self) -> None:
-        """Refuse keys that mean nothing beside the others.
+        """Refuse keys that mean nothing with the others.
 
         Raises:
             ConfigError: a key of words is set with a tokenizer, or one that needs a tokenizer without.
@@ -108,14 +108,14 @@ def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str) -> Da
     )
 
 
-def _predict_tokens(split: Split, encoded: Encoded, columns: Mapping[str, Array]) -> Split:
+def _predict_tokens(split: Split, encoded: TextIds, columns: Mapping[str, Array]) -> Split:
     """Return a split with the next tokens as targets, and without texts of one token, which none follows."""
     targets = next_tokens(encoded.ids, encoded.mask)
     split = replace(split, y=targets, columns={**split.columns, **columns})
     return split.take((targets != IGNORED).any(1))
 
 
-def _describe_short(encoded: Sequence[Encoded]) -> list[str]:
+def _describe_short(encoded: Sequence[TextIds]) -> list[str]:
     """Return a note on texts that are left out."""
     short = sum(int((one.mask.sum(1) < 2).sum()) for one in encoded)
     return [f"left out: {short:,} texts of one token, which none follows"] if short else []
@@ -126,7 +126,7 @@ def _values(y: Array, labels: Sequence[int | str]) -> Array:
     return np.array(labels if isinstance(labels[0], str) else [float(label) for label in labels])[y]
 
 
-def _arrays(encoded: Encoded, types: bool) -> dict[str, Array]:
+def _arrays(encoded: TextIds, types: bool) -> dict[str, Array]:
     """Return the arrays that a model receives, by name."""
     arrays: dict[str, Array] = {"input_ids": encoded.ids, "attention_mask": encoded.mask}
     return arrays | ({"token_type_ids": encoded.types} if types else {})

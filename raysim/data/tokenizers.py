@@ -24,7 +24,7 @@ UNLIMITED = 2**30  # a larger model_max_length says that the tokenizer knows no 
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class TextIds:
     """Texts as ids. `ids`, `mask` and `types` are int64 [N, length]; the mask is 1 at tokens and 0 at padding."""
 
     ids: Ids
@@ -108,16 +108,16 @@ class TextTokenizer:
         """The id of a text's end, behind an answer; empty if the tokenizer has none."""
         return [] if self.inner.eos_token_id is None else [int(self.inner.eos_token_id)]
 
-    def encode(self, texts: Sequence[str], length: int) -> Encoded:
+    def encode(self, texts: Sequence[str], length: int) -> TextIds:
         """Return texts as ids with the tokenizer's special tokens, cut behind `length` tokens.
 
         Raises:
-            ConfigError: there is no place beside the special tokens, or the ids do not fit into memory.
+            ConfigError: there is no place for more than the special tokens, or the ids do not fit into memory.
         """
         special = self.inner.num_special_tokens_to_add(pair=False)
         if length <= special:
-            beside = f"{special + 1} or more, as {show(self.name)} adds {special} tokens to each text"
-            raise ConfigError(f"dataset.length: found {length}, allowed: {beside}")
+            more = f"{special + 1} or more, as {show(self.name)} adds {special} tokens to each text"
+            raise ConfigError(f"dataset.length: found {length}, allowed: {more}")
         require_memory(3 * 8 * length * len(texts), "dataset.length", f"{length} for {len(texts)} texts")
         self.inner.truncation_side = "right"
         with _one_thread():
@@ -129,7 +129,7 @@ class TextTokenizer:
             tokens = row.ids or [self.filler]
             ids[number, : len(tokens)], mask[number, : len(tokens)] = tokens, 1
             types[number, : len(row.type_ids)] = row.type_ids
-        return Encoded(ids, mask, types, sum(bool(row.overflowing) for row in rows), sum(not row.ids for row in rows))
+        return TextIds(ids, mask, types, sum(bool(row.overflowing) for row in rows), sum(not row.ids for row in rows))
 
 
 def next_tokens(ids: Ids, counted: Array) -> Ids:
@@ -144,7 +144,7 @@ def next_tokens(ids: Ids, counted: Array) -> Ids:
     return targets
 
 
-def describe_encoded(encoded: Sequence[Encoded], length: int, tokenizer: TextTokenizer) -> list[str]:
+def describe_encoded(encoded: Sequence[TextIds], length: int, tokenizer: TextTokenizer) -> list[str]:
     """Return notes on texts that are cut, and on texts without a token."""
     count, cut = sum(len(one.ids) for one in encoded), sum(one.cut for one in encoded)
     notes = [f"cut {cut:,} of {count:,} texts to {length:,} tokens"] if cut else []
