@@ -59,8 +59,8 @@ def instructions(
     """Instructions, prompts or conversations with answers, as ids of a tokenizer, for objective=next_token.
 
     Files hold JSON lines or a JSON list of objects. Their fields are (instruction, input, output), (prompt, answer), or
-    messages with a role and a content, of which the last one is the assistant's answer. The model receives input_ids and
-    attention_mask, [N, length]. Targets are the next tokens, and -100 at prompts and padding. Prompt and answer are
+    messages with a role and a content, of which the last one is the assistant's answer. The model receives input_ids
+    and attention_mask, [N, length]. Targets are the next tokens, and -100 at prompts and padding. Prompt and answer are
     tokenized apart, and the token of the text's end follows the answer. Samples without place for an answer and those
     without an answer are left out, and a run says how many.
 
@@ -99,6 +99,7 @@ def instructions(
         text_tokenizer.size,
         vocabulary=text_tokenizer.size,
         arrays=arrays,
+        tokenizer=text_tokenizer.digest,
         notes=tuple(notes),
         doubts=(*text_tokenizer.doubt(length), *learned.doubt_end(), *_doubt_repeats(splits)),
     )

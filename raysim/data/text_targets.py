@@ -103,6 +103,7 @@ def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str) -> Da
         names,
         vocabulary=tokenizer.size,
         arrays=arrays,
+        tokenizer=tokenizer.digest,
         notes=(*notes, describe_classes(labels)),
         doubts=tokenizer.doubt(keys.length),
     )

@@ -1,5 +1,6 @@
 """Texts as ids of a pretrained model's tokenizer: its folder, and texts as ids and a mask, padded on the right."""
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -66,6 +67,7 @@ class TextTokenizer:
         if not getattr(self.inner, "is_fast", False):
             found = f"found {show(name)} with the slow tokenizer {type(self.inner).__name__}"
             raise ConfigError(f"{KEY}: {found}, allowed: {allowed}")
+        self.digest = hashlib.sha256(self.inner.backend_tokenizer.to_str().encode()).hexdigest()
 
     @property
     def size(self) -> int:
