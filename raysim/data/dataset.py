@@ -70,6 +70,8 @@ class Dataset:
     """For each of a table's last columns that are categories: how many ids it has, from 0. Ids are float32 in x."""
     arrays: tuple[NamedShape, ...] = ()
     """How a row of x [N, total] is made, if a sample is several arrays in turn (see raysim.data.arrays)."""
+    tokenizer: str | None = None
+    """The digest of the tokenizer, for texts with one: two tokenizers may give one id different meanings."""
     notes: tuple[str, ...] = ()
     """What the loader read, left out and changed, a phrase each; `raysim check` and a run's start show them."""
     doubts: tuple[str, ...] = ()

@@ -109,10 +109,16 @@ def _frozen(layer: nn.Module) -> nn.Module:
     return frozen.eval()
 
 
-def frozen_buffers(module: nn.Module) -> set[str]:
-    """Return the names of the buffers of frozen BatchNorm layers, which do not change and are not sent."""
+def constant_buffers(module: nn.Module) -> set[str]:
+    """Return the names of the buffers that do not change and are not sent.
+
+    These are the statistics of frozen BatchNorm layers, and buffers that the state_dict leaves out (persistent=False),
+    such as the frequencies of rotary positions. Every host builds the same ones.
+    """
     layers = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, FROZEN_NORMS))
-    return {f"{name}.{buffer}" for name, layer in layers for buffer, _ in layer.named_buffers()}
+    frozen = {f"{name}.{buffer}" for name, layer in layers for buffer, _ in layer.named_buffers()}
+    persistent = module.state_dict(keep_vars=True).keys()  # torch has no other public list of them
+    return frozen | {name for name, _ in module.named_buffers() if name not in persistent}
 
 
 def share_frozen(module: nn.Module, state: Mapping[str, Tensor]) -> None:
