@@ -52,6 +52,10 @@ class NextToken(Objective):
         """Return the mean cross-entropy over all tokens of logits [n, length, ids] and targets [n, length]."""
         return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=self.padding)
 
+    def terms(self, targets: Tensor) -> Tensor:
+        """Return the number of tokens that the loss counts, []."""
+        return (targets != self.padding).sum()
+
     def predict(self, outputs: Tensor) -> Tensor:
         """Return log p of every id, [n, length, ids]."""
         return outputs.log_softmax(-1)

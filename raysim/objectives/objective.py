@@ -87,6 +87,13 @@ class Objective(ABC):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss [] of a non-empty batch in the outputs' dtype."""
 
+    def terms(self, targets: Tensor) -> int | Tensor:
+        """Return the number of terms, [], of which `loss` is the mean for these targets: by default the samples.
+
+        `training.accumulate` weights the mean losses of a batch's parts with it.
+        """
+        return len(targets)
+
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the predictions [n, ...] for outputs [n, ...]. By default they are the outputs."""
         return outputs
