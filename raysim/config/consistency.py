@@ -106,6 +106,9 @@ def _rules(config: Config) -> Rules:
         yield config.training.precision != "full", "training.precision", in_full
         one_pass = "false with training.logits=task on new domains: a graph is of one task's head"
         yield config.heads > 1, "resources.cuda_graphs", one_pass
+    training = config.training
+    parts = f"at most training.batch_size ({training.batch_size}), as a part has at least one sample"
+    yield training.accumulate > training.batch_size, "training.accumulate", parts
     scaled = "false with training.lr_scales, which makes an optimizer for each part of the model"
     yield bool(config.training.lr_scales) and config.training.keep_optimizer, "training.keep_optimizer", scaled
     heads = "false with training.logits=task, as kept momentum would move the weights of other tasks' outputs"
@@ -130,7 +133,7 @@ def _rules_of_vectorising(config: Config) -> Rules:
     yield own_augmentation, "training.vectorise", "null with a custom augmentation, which gets single batches"
     own_optimizer = ":" in training.optimizer.name
     yield own_optimizer, "training.vectorise", "null with a custom optimizer, which may compute over clients"
-    for key, default in (("precision", "full"), ("keep_optimizer", False), ("lr_scales", {})):
+    for key, default in (("accumulate", 1), ("precision", "full"), ("keep_optimizer", False), ("lr_scales", {})):
         shown = f"{show(default)} with training.vectorise"
         yield getattr(training, key) != default, f"training.{key}", shown
 

@@ -61,7 +61,7 @@ class NextToken(Objective):
 
     def terms(self, targets: Tensor) -> Tensor:
         """Return the number of tokens that the loss counts, []."""
-        return (targets != self.padding).sum()
+        return self.counted(targets).sum()
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return log p of every id, [n, length, ids]."""
