@@ -220,7 +220,9 @@ def _check_accumulated(config: Config, methods: Mapping[str, Method]) -> None:
     for name, method in methods.items() if parts > 1 else ():
         hooks = [hook for hook in ("task_loss", "penalty") if overrides(method.Client, hook)]
         if hooks or method.Client.features:
-            reads = f"changes the loss of a whole batch ({hooks[0]})" if hooks else "reads the features of a whole batch"
+            reads = (
+                f"changes the loss of a whole batch ({hooks[0]})" if hooks else "reads the features of a whole batch"
+            )
             raise ConfigError(f"training.accumulate: found {parts}, allowed with {name}, which {reads}: 1")
 
 

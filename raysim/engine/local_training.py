@@ -236,15 +236,15 @@ class LocalLoop:
         terms = [int(objective.terms(y)) for _, y in parts]
         logits, loss = [], torch.zeros_like(self.total_loss)
         client.model.gradient.zero_()
-        for (x, y), count in zip(parts, terms, strict=True):
+        for (x, y), of_part in zip(parts, terms, strict=True):
             if not len(y):  # a last batch may have fewer samples than there are parts
                 continue
             part = replace(step, x=x, y=y)
             with self.calls.profile.part("client: forward pass"):
                 self._forward(part)
             logits.append(part.logits.detach())
-            if count:
-                part_loss = client.loss(part.logits, y) * (count / sum(terms))
+            if of_part:
+                part_loss = client.loss(part.logits, y) * (of_part / sum(terms))
                 check_loss(None, client.model, part_loss)
                 self._backward(part_loss)
                 loss += part_loss.detach()

@@ -204,6 +204,8 @@ def estimate_memory(
     saved, passed = measure_saved(model, samples), size if whole else -(-size // config.training.accumulate)
     passes = passed * outputs
     training = (passes if saved is None else passed * saved) * (1 + replayed)
+    # a pass in bfloat16 keeps its trained weights as they were rounded
+    training += vector // 2 if config.model.precision == "bfloat16" else 0
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
     kept = min(training, KEPT_BYTES)
     on_gpu = passes + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(passes, evaluating)
