@@ -102,7 +102,16 @@ class Adapters(Block):
     ]
     """The layers: names, ends of names after a dot, or patterns such as "blocks.[01].*"."""
     scale: Positive = 1.0
-    """The factor of B A."""
+    """The factor of B A: alpha / rank in other libraries."""
+    head: bool = True
+    """Whether the head is trained, in full. false is for models with a pretrained head, such as language models."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The probability with which a number of A's input is zero in training."""
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistake of a model without trained weights."""
+        if not self.rank and not self.head:
+            yield Mistake(("head",), "found false with rank 0, which leaves nothing to train, allowed: true")
 
 
 class Model(NamedComponent):

@@ -1,5 +1,7 @@
 """Build a run's model, with the same initial weights on every host. A separate random stream draws them."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -65,7 +67,8 @@ def _build(
         with seeding.torch_restored():
             seeding.seed_torch(config.seed, "initial weights", "adapters")
             head = find_head(module, two_samples(module, shape, vocabulary))
-            add_adapters(module.train(), adapters.rank, adapters.where, adapters.scale, head=head)
+            choice: dict[str, Any] = {"head": head, "train_head": adapters.head, "dropout": adapters.dropout}
+            add_adapters(module.train(), adapters.rank, adapters.where, adapters.scale, **choice)
         freeze(module, spec.freeze)
     if weights is not None and with_adapters:  # the model of a run, not the file that it began with
         load_weights(module, weights, spec.prefix, x)
