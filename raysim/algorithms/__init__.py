@@ -43,6 +43,9 @@ GROUPS = {
         "fed_coda_prompt": "raysim.algorithms.fed_coda_prompt:FedCodaPrompt",
         "fed_cprompt": "raysim.algorithms.fed_cprompt:FedCPrompt",
     },
+    "Closed form": {
+        "analytic": "raysim.algorithms.analytic:Analytic",
+    },
     "Personalized models": {
         "fedper": "raysim.algorithms.fedper:FedPer",
         "ditto": "raysim.algorithms.ditto:Ditto",
