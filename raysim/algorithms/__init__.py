@@ -45,6 +45,8 @@ GROUPS = {
     },
     "Closed form": {
         "analytic": "raysim.algorithms.analytic:Analytic",
+        "stsa": "raysim.algorithms.stsa:Stsa",
+        "stsa_e": "raysim.algorithms.stsa_e:StsaE",
     },
     "Personalized models": {
         "fedper": "raysim.algorithms.fedper:FedPer",

@@ -1,8 +1,8 @@
 """A grid of B bits for features. Sums of products of features are then integers, which every grouping adds exactly.
 
-A feature f becomes the integer q = round(f / step) with step = bound / 2^(B-1), at most 2^(B-1) in size: larger features
-saturate. The step is fixed before any data are seen. So |q q'| <= 2^(2B-2) for each product of two features, and a sum
-over n samples is at most
+A feature f becomes the integer q = round(f / step) with step = bound / 2^(B-1). It is at most 2^(B-1) in size: larger
+features saturate, and are counted. The step is fixed before any data are seen. So |q q'| <= 2^(2B-2) for each product
+of two features, and a sum over n samples is at most
 
     n 2^(2B-2) <= 2^53    if    B <= 1 + (53 - log2 n) / 2.
 
@@ -35,7 +35,7 @@ class FeatureGrid:
     @property
     def largest(self) -> int:
         """The size of the largest integer."""
-        return 2 ** (self.bits - 1)
+        return 1 << (self.bits - 1)
 
     @property
     def step(self) -> float:
@@ -61,7 +61,7 @@ class FeatureGrid:
         """Return why this grid is not exact for this many samples. None if it is."""
         if samples <= self.most_samples():
             return None
-        allowed = 1 + (isqrt(EXACT // samples)).bit_length() - 1
+        allowed = isqrt(EXACT // samples).bit_length()
         return (
             f"found {self.bits} for {samples:,} samples, whose sums could pass 2^53, allowed: at most {allowed}; or "
             "null for sums that are rounded"

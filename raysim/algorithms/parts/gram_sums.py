@@ -159,8 +159,5 @@ class GramServer(ServerHalf):
         penalty = ridge.strength(gram, method.ridge, method.ridge_relative)
         solution = ridge.solve(gram, self.cross.double() * step, penalty)
         if solution is None:
-            raise RunError(
-                f"methods.{self.name}.ridge: found {method.ridge:g}, with which the features' Gram matrix is singular, "
-                "allowed: a larger number, such as 0.01 with ridge_relative"
-            )
+            raise RunError(ridge.describe_singular(self.name, method.ridge))
         return solution

@@ -47,6 +47,14 @@ def solve(gram: Tensor, cross: Tensor, penalty: float) -> Tensor | None:
     return torch.cholesky_solve(cross, factor)
 
 
+def describe_singular(name: str, ridge: float) -> str:
+    """Return the error message of a method whose penalty is too small for `solve`."""
+    return (
+        f"methods.{name}.ridge: found {ridge:g}, with which the features' Gram matrix is singular, allowed: a larger "
+        "number, such as 0.01 with ridge_relative=true"
+    )
+
+
 def with_head(server: Server, weight: Tensor) -> Weights:
     """Return the server's model with this weight [C, M] of the head. The head's bias is 0."""
     parameters = server.parameters.clone()
