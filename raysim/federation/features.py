@@ -20,7 +20,7 @@ from torch import nn
 
 from raysim.config import Config
 from raysim.config.document import to_plain
-from raysim.data.dataset import Array, Split, blank
+from raysim.data.dataset import Array, Split, Unread, blank
 from raysim.data.loading import resolve_root
 from raysim.data.mapped import fits, open_split, write_rows
 from raysim.data.pixels import Source
@@ -211,6 +211,10 @@ class FeaturePass:
         for split in self._splits:
             digest, x = common.copy(), split.x
             digest.update(f"{x.dtype} {x.shape}".encode())
+            if isinstance(x, Unread):
+                digest.update(x.digest.encode())
+                yield folder / f"{digest.hexdigest()}.npy"
+                continue
             rows = max(1, HASHED // max(1, x[:1].nbytes))
             for start in range(0, len(x), rows):
                 digest.update(np.ascontiguousarray(x[start : start + rows]).data)
