@@ -43,7 +43,7 @@ def built(shape: tuple[int, ...] = (3, 8, 8), classes: int = 4, **keys: object) 
 
 # the packaged weights
 
-BLOCKS = (  # repeats, kernel, stride, expansion: Table 1 of EfficientNet, B0; the lite ones have no squeeze and excitation
+BLOCKS = (  # repeats, kernel, stride, expansion: Table 1 of EfficientNet (Tan and Le, ICML 2019), B0
     (1, 3, 1, 1),
     (2, 3, 2, 6),
     (2, 5, 2, 6),
