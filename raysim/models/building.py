@@ -9,6 +9,7 @@ from raysim.models.arrays import Arrays, SplitInputs
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.models.hub_files import find_weights
+from raysim.models.hugging_face.network import PretrainedNetwork
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.stages import begin_late
@@ -67,10 +68,13 @@ def _build(
         if with_adapters:  # the model of a run, not the file that it began with
             load_weights(module, weights, spec.prefix, x)
         share_frozen(module, weights.tensors)
+    elif isinstance(module, PretrainedNetwork):
+        share_frozen(module, module.mapped_tensors())
     freeze_statistics(module)
     if spec.cache:
         module = begin_late(module, two_samples(module, shape, vocabulary), name_model(config))
-    return module, [] if weights is None else weights.notes
+    notes = [*module.notes] if isinstance(module, PretrainedNetwork) else []
+    return module, notes if weights is None else notes + weights.notes
 
 
 def _construct(config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids) -> nn.Module:
