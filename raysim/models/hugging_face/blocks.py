@@ -5,7 +5,7 @@ hidden states instead of computing them. In a pass that ends early, later blocks
 positions remain the body's own work, so no architecture needs code of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,16 +36,19 @@ _PASS: ContextVar[Pass | None] = ContextVar("pass", default=None)
 
 
 class _Skipping:
-    """The forward function of a block in place of the class's: it computes if the pass has this block."""
+    """The forward function of a block: it computes if the pass has this block.
 
-    def __init__(self, block: nn.Module, number: int) -> None:
-        self._block, self._number = block, number
+    It is a class, as a copy of a module (copy.deepcopy) must call the copy's own block.
+    """
+
+    def __init__(self, run: Callable[..., Any], number: int) -> None:
+        self._run, self._number = run, number
 
     def __call__(self, hidden_states: Tensor, *args: Any, **keys: Any) -> Any:
         """Return what the block or the pass returns for hidden states [B, L, W]."""
         now = _PASS.get()
         if now is None or now.first <= self._number < now.last:
-            output = type(self._block).forward(self._block, hidden_states, *args, **keys)
+            output = self._run(hidden_states, *args, **keys)
             if now is not None and self._number == now.last - 1:
                 now.in_tuple = isinstance(output, tuple)
                 now.reached = output[0] if now.in_tuple else output
@@ -95,7 +98,7 @@ class Blocks(Sequence[nn.Module]):
     def install(self) -> None:
         """Let passes leave blocks out. Without `beginning_at` and `ending_at` they compute as before."""
         for number, block in enumerate(self._list):
-            vars(block)["forward"] = _Skipping(block, number)
+            vars(block)["forward"] = _Skipping(block.forward, number)
 
     @contextmanager
     def beginning_at(self, first: int, given: Tensor | None) -> Iterator[None]:

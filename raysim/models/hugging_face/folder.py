@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from raysim.config.error_text import shorten, show
-from raysim.models.hub_files import find_folder
 from raysim.system.errors import ConfigError, describe_error
+from raysim.system.hub_files import find_folder
 from raysim.system.importing import import_extra
 
 KEY, EXTRA = "model.path", "transformers"

@@ -48,6 +48,7 @@ class PretrainedNetwork(StagedNetwork):
         self.notes: tuple[str, ...] = ()
         self._pool, self._arrays, self.length = pool, tuple(arrays), length
         self._blocks = Blocks(body)
+        self._dtype: torch.dtype = self.body.dtype  # of the folder: model.precision changes that of single weights
 
     def forward(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
         """Return the logits or features [B, n] of texts, or the logits [B, L, vocabulary] of all tokens.
@@ -144,11 +145,6 @@ class PretrainedNetwork(StagedNetwork):
         output: nn.Linear | None = self.head if self._pool is not None else self.body.get_output_embeddings()
         return output
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.body.dtype
-        return dtype
-
     def _run(self, body: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
         """Return the outputs of a pass, without a cache of keys and values, which only generation needs."""
         cache = {"use_cache": False} if hasattr(body.config, "use_cache") else {}
@@ -196,8 +192,9 @@ def pool_tokens(hidden: Tensor, mask: Tensor, pool: Pool) -> Tensor:
     """Return a vector [B, W] for hidden states [B, L, W] of texts with a mask [B, L].
 
     `mean` is the mean of the tokens in the mask, as in Sentence-BERT (Reimers, Gurevych, EMNLP 2019). `first` is the
-    first token, such as [CLS], and `last` is the last token in the mask.
+    first token, such as [CLS], and `last` is the last token in the mask. The result is float32 for lower precisions.
     """
+    hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     if pool == "first":
         return hidden[:, 0]
     if pool == "last":
