@@ -27,6 +27,13 @@ class Tokenizer:
         found: int | None = _load(self.path).eos_token_id
         return found
 
+    def check(self, highest: int) -> str | None:
+        """Return a problem with ids up to `highest`, or None. Raises ConfigError, see `_load`."""
+        count = len(_load(self.path))
+        if highest < count:
+            return None
+        return f"found ids up to {highest}, allowed: 0 to {count - 1}, which {KEY}={self.path} has"
+
     def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of rows of ids, without special tokens."""
         found: list[str] = _load(self.path).batch_decode([*rows], skip_special_tokens=True)
