@@ -94,6 +94,10 @@ class NextToken(Objective):
         """Return logits, generated ids or likelihoods, as the metric needs them."""
         return self.measured.answer(model, x, self._counted(targets))
 
+    def terms(self, targets: Tensor) -> Tensor:
+        """Return the number of tokens that the loss counts, []."""
+        return (self._counted(targets) != IGNORED).sum()
+
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the predictions for what `answer` returned: of perplexity log p of every id, [n, length, ids]."""
         return self.measured.predict(outputs)

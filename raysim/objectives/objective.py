@@ -108,6 +108,13 @@ class Objective(ABC):
         """
         return model(x)
 
+    def terms(self, targets: Tensor) -> int | Tensor:
+        """Return the number of terms, [], of which `loss` is the mean for these targets: by default the samples.
+
+        `training.accumulate` weights the mean losses of a batch's parts with it.
+        """
+        return len(targets)
+
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the predictions [n, ...] for what `answer` returned. By default they are the same."""
         return outputs

@@ -17,13 +17,18 @@ FOLDER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
 def find_weights(weights: str) -> Path:
-    """Return the file that `model.weights` names: a path, or hf://OWNER/NAME[/FILE][@REVISION] of the hub.
+    """Return the file that `model.weights` names: a path, hf://OWNER/NAME[/FILE][@REVISION], or a packaged name.
 
     A file of the hub is downloaded once, to the hub's own cache. Later calls do not use the network.
 
     Raises:
         ConfigError: the hub's package is not installed, or the file is neither in the cache nor on the hub.
     """
+    if weights in PACKAGED:
+        file = find_packaged("model.weights", weights)
+        if file.is_dir():
+            raise ConfigError(f"model.weights: found {weights}, which is a folder, allowed: it as model.path")
+        return file
     if "://" in weights and not weights.startswith(HUB):
         todo = "download it and give its path"
         raise ConfigError(f"model.weights: found the address {weights}; {todo}, or use hf://OWNER/NAME[/FILE]")
