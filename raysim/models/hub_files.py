@@ -13,12 +13,14 @@ from raysim.system.importing import import_extra
 HUB = "hf://"
 NAME = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+))?(?:@(?P<revision>[\w./-]+))?")
 FILE = "model.safetensors"
+ADAPTERS, ADAPTERS_CONFIG = "adapter_model.safetensors", "adapter_config.json"  # names of the package peft
 FOLDER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
 def find_weights(weights: str) -> Path:
     """Return the file that `model.weights` names: a path, or hf://OWNER/NAME[/FILE][@REVISION] of the hub.
 
+    For the path of a folder that the package peft wrote, it is the folder's file of adapters.
     A file of the hub is downloaded once, to the hub's own cache. Later calls do not use the network.
 
     Raises:
@@ -28,11 +30,17 @@ def find_weights(weights: str) -> Path:
         todo = "download it and give its path"
         raise ConfigError(f"model.weights: found the address {weights}; {todo}, or use hf://OWNER/NAME[/FILE]")
     if not weights.startswith(HUB):
-        return expand("model.weights", weights)
+        path = expand("model.weights", weights)
+        return path / ADAPTERS if (path / ADAPTERS_CONFIG).is_file() else path
     if (parts := NAME.fullmatch(weights)) is None:
         raise ConfigError(f"model.weights: found {weights!r}, allowed: hf://OWNER/NAME[/FILE][@REVISION]")
     wanted = {"repo_id": parts["repo"], "filename": parts["file"] or FILE, "revision": parts["revision"]}
     return _download("model.weights", weights, "hf_hub_download", wanted)
+
+
+def holds_adapters(path: Path) -> bool:
+    """Return whether this is the file of adapters in a folder that the package peft wrote."""
+    return path.name == ADAPTERS and (path.parent / ADAPTERS_CONFIG).is_file()
 
 
 def find_folder(key: str, path: str) -> Path:
