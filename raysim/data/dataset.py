@@ -25,7 +25,9 @@ class Split:
     x: Array
     """uint8, float32 or int64 [N, *shape]. Images are C x H x W (uint8: 0..255); int64 are ids, such as text tokens."""
     y: Array
-    """Labels, int64 [N] in 0..classes-1. Other objectives have targets [N, ...]: int64 in 0..classes-1, or float32."""
+    """Labels, int64 [N] in 0..classes-1. Other objectives have targets [N, ...]: int64 in 0..classes-1, or float32.
+
+    Targets [N, L] of objectives with an output at each position may be -100, which no loss and no metric counts."""
     clients: Array | None = None
     """The client id of each training sample (a writer, a user), if known: integers or strings [N]."""
     columns: Mapping[str, Array] = field(default_factory=dict)

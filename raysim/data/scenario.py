@@ -147,7 +147,8 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
         tuple(f"{name}: {line}" for (name, _), lines in zip(named, of_sets, strict=True) for line in lines)
         for of_sets in ([dataset.notes for dataset in sets], [dataset.doubts for dataset in sets])
     )
-    joined = Dataset(train, test, classes, names, missing, vocabulary, words, notes=notes, doubts=doubts)
+    arrays = sets[reference].arrays
+    joined = Dataset(train, test, classes, names, missing, vocabulary, words, arrays=arrays, notes=notes, doubts=doubts)
     return joined, tasks
 
 

@@ -13,11 +13,11 @@ from raysim.evaluation.finished_run import load_ended
 from raysim.federation.federation import federation_without_clients
 from raysim.models.adapters import merge_adapters
 from raysim.models.building import build_model
-from raysim.models.hub_files import HUB, find_folder
 from raysim.models.peft_layout import HEAD, find_pretrained, save_adapters_of
 from raysim.models.safetensors_file import write_safetensors
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
+from raysim.system.hub_files import HUB, find_folder
 from raysim.system.seeding import torch_untouched
 
 WHOLE = "model.safetensors"

@@ -9,7 +9,7 @@ from torch import Tensor
 from raysim.config import Config
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
-from raysim.objectives import Metric, Objective
+from raysim.objectives import IGNORED, Metric, Objective
 from raysim.objectives.classification import Classification
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
@@ -30,7 +30,7 @@ def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task] = ())
     with locate_errors(f"objective {name}"):
         objective: Objective = config.objective.make()
         for where, targets in _targets_by_split(dataset, tasks):
-            problem = objective.check(targets, dataset.classes)
+            problem = _find_ignored(objective, targets) or objective.check(targets, dataset.classes)
             if problem is not None:
                 raise ConfigError(f"objective: {name} in {where}: {problem}{ADVICE * objective.classes}")
         if is_custom(type(objective)):
@@ -44,6 +44,13 @@ def _targets_by_split(dataset: Dataset, tasks: Sequence[Task]) -> Iterator[tuple
     for task in tasks:
         test = dataset.test.y
         yield f"the test samples of task {task.name}", test if len(task.test) == len(test) else test[task.test]
+
+
+def _find_ignored(objective: Objective, targets: Array) -> str | None:
+    """Return a problem with ignored targets of an objective without positions, or None."""
+    if objective.positions or targets.ndim != 2 or targets.dtype != np.int64 or not (targets == IGNORED).any():
+        return None
+    return f"found targets of {IGNORED}, which only an objective with an output at each position ignores; allowed: ids"
 
 
 def _refuse_unused(objective: Objective) -> None:

@@ -11,7 +11,6 @@ from raysim.models.adapters import add_adapters
 from raysim.models.arrays import Arrays, SplitInputs
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
-from raysim.models.hub_files import find_weights, holds_adapters
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
@@ -22,6 +21,7 @@ from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
+from raysim.system.hub_files import find_weights, holds_adapters
 from raysim.system.switches import guard_switches
 
 

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from raysim.config.component_blocks import Adapters
 from raysim.config.error_text import shorten, show
 from raysim.models.adapters import find_adapters, is_transposed
-from raysim.models.hub_files import ADAPTERS, ADAPTERS_CONFIG
 from raysim.models.safetensors_file import read_safetensors, write_safetensors
 from raysim.system.errors import ConfigError, describe_error
 from raysim.system.files import write_whole
+from raysim.system.hub_files import ADAPTERS, ADAPTERS_CONFIG
 
 FILE, CONFIG, HEAD = ADAPTERS, ADAPTERS_CONFIG, "head.safetensors"
 START = "base_model.model."
@@ -173,9 +173,7 @@ def _check_ties(module: nn.Module, inside: Mapping[str, nn.Parameter]) -> None:
     for name, parameter in inside.items():
         names = [other for other, p in module.named_parameters(remove_duplicate=False) if p is parameter]
         if len(names) > 1:
-            raise ValueError(
-                f"{names[-1]} shares its weight with {name}, and is trained; set model.adapters.head=false"
-            )
+            raise ValueError(f"{names[-1]} is trained and shares its weight with {name}; use model.adapters.head=false")
 
 
 def _describe(

@@ -14,13 +14,14 @@ from annotated_types import Ge, doc
 from torch import Tensor
 from torch.nn import functional
 
-from raysim.objectives.objective import Metric, Objective
+from raysim.objectives.objective import IGNORED, Metric, Objective
 
 
 class NextToken(Objective):
     """The token that follows at each position, an id: cross-entropy over all tokens; perplexity, lower is better.
 
-    Perplexity is exp of the mean of -log p over all tokens of a task's test samples, without padding.
+    Perplexity is exp of the mean of -log p over all counted tokens of a task's test samples. Targets that are IGNORED
+    (-100) or `padding` are not counted, such as those of a prompt.
     """
 
     metric = Metric("perplexity", higher_is_better=False, range=(1.0, None))
@@ -33,24 +34,30 @@ class NextToken(Objective):
             Annotated[int, Ge(0)] | None, doc("the id that is no token, which no loss counts; null is none")
         ] = None,
     ) -> None:
-        self.padding = -1 if padding is None else padding
+        self.padding = IGNORED if padding is None else padding
 
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
-        """Accept only int64 [N, length] with at least one token in each sample."""
+        """Accept only int64 [N, length] with at least one counted token in each sample."""
         if targets.dtype != np.int64 or targets.ndim != 2:
             return f"found targets of {targets.dtype} {list(targets.shape)}, allowed: ids of tokens, int64 [N, length]"
-        empty = np.flatnonzero((targets == self.padding).all(1))
+        empty = np.flatnonzero(((targets == self.padding) | (targets == IGNORED)).all(1))
         if not empty.size:
             return None
-        return f"found a sample of padding alone (row {empty[0]}), allowed: at least one token in each"
+        found = f"found a sample of which no token counts, only padding or {IGNORED} (row {empty[0]})"
+        return f"{found}, allowed: at least one token in each; leave such samples out"
 
     def outputs(self, targets: npt.NDArray[Any], ids: int) -> int:
         """Return the size of the vocabulary."""
         return ids
 
+    def counted(self, targets: Tensor) -> Tensor:
+        """Return which targets [n, length] are tokens that count, bool [n, length]."""
+        return (targets != self.padding) & (targets != IGNORED)
+
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy over all tokens of logits [n, length, ids] and targets [n, length]."""
-        return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=self.padding)
+        """Return the mean cross-entropy over the counted tokens: logits [n, length, ids], targets [n, length]."""
+        counted = targets.masked_fill(targets == self.padding, IGNORED)
+        return functional.cross_entropy(outputs.flatten(0, 1), counted.flatten(), ignore_index=IGNORED)
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return log p of every id, [n, length, ids]."""
@@ -58,9 +65,9 @@ class NextToken(Objective):
 
     def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return each sample's sum of -log p over its tokens, and its number of tokens, [n, 2]."""
-        is_token = targets != self.padding
-        token_losses = -predictions.double().gather(-1, targets.clamp(min=0)[..., None]).squeeze(-1)
-        return torch.stack([token_losses.where(is_token, 0.0).sum(1), is_token.sum(1).double()], 1)
+        counted = self.counted(targets)
+        token_losses = -predictions.gather(-1, targets.clamp(min=0)[..., None]).squeeze(-1).double()
+        return torch.stack([token_losses.where(counted, 0.0).sum(1), counted.sum(1).double()], 1)
 
     def value(self, sums: Sequence[Fraction], samples: int) -> float:
         """Return the perplexity."""

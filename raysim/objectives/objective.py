@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+IGNORED = -100
+"""The target of a position that counts neither in the loss nor in the metric, as in torch's `cross_entropy`."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -59,7 +62,7 @@ class Objective(ABC):
     counts: ClassVar[bool] = False
     """Whether the metric is the accuracy, which is counted by class."""
     positions: ClassVar[bool] = False
-    """Whether a sample has an output at each of its positions, as with tokens."""
+    """Whether a sample has an output at each of its positions, as with tokens. Targets may then be IGNORED."""
     in_image: ClassVar[bool] = False
     """Whether targets are places in an image. Rotations, permutations, crops and flips, which move pixels and no
     targets, are then refused."""
