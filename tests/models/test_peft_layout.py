@@ -5,7 +5,8 @@ import re
 
 import pytest
 import torch
-from test_adapters_like_peft import MODELS, build, config_of, outputs
+from small_transformers import MODELS, build, outputs
+from test_adapters_like_peft import config_of
 from torch import nn
 
 from raysim.config.component_blocks import Adapters
