@@ -13,6 +13,7 @@ from raysim.evaluation.finished_run import load_ended
 from raysim.federation.federation import federation_without_clients
 from raysim.models.adapters import merge_adapters
 from raysim.models.building import build_model
+from raysim.models.hugging_face.folder import quiet
 from raysim.models.peft_layout import HEAD, find_pretrained, save_adapters_of
 from raysim.models.safetensors_file import write_safetensors
 from raysim.system.errors import ConfigError
@@ -77,7 +78,8 @@ def save_pretrained(directory: str | Path, folder: str | Path, *, trust: bool = 
     with _writing(folder) as made:
         if start is not None:
             pretrained: Any = module.get_submodule(start.removesuffix("."))
-            pretrained.save_pretrained(made)
+            with quiet():
+                pretrained.save_pretrained(made)
             outside = {name: value for name, value in module.state_dict().items() if not name.startswith(start)}
             if outside:
                 write_safetensors(made / HEAD, outside)
