@@ -29,6 +29,11 @@ def save_adapters(directory: str | Path, folder: str | Path, *, trust: bool = Fa
 
     What is trained outside of the pretrained model, such as a classifier's head, is in the folder's head.safetensors.
 
+    >>> model = {"name": "mlp", "hidden": [8], "adapters": {"rank": 2, "where": ["*"]}}
+    >>> result = raysim.run("quickstart", model=model, local=True)
+    >>> sorted(file.name for file in raysim.save_adapters(result.directory, "adapters").iterdir())
+    ['adapter_config.json', 'adapter_model.safetensors']
+
     Args:
         directory: the run's directory, with its config.yaml and model.pt.
         folder: the folder, which is made if it does not exist. Its files of these names are replaced.
@@ -60,6 +65,11 @@ def save_pretrained(directory: str | Path, folder: str | Path, *, trust: bool = 
     A model of transformers is written by its own `save_pretrained`, for `from_pretrained` and `model.path`. Weights
     outside of it are in the folder's head.safetensors. Other models are written as the file model.safetensors, for
     `model.weights`.
+
+    >>> model = {"name": "mlp", "hidden": [8], "adapters": {"rank": 2, "where": ["*"]}}
+    >>> result = raysim.run("quickstart", model=model, local=True)
+    >>> sorted(file.name for file in raysim.save_pretrained(result.directory, "merged").iterdir())
+    ['model.safetensors']
 
     Args:
         directory: the run's directory, with its config.yaml and model.pt.

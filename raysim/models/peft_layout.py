@@ -49,7 +49,7 @@ def find_pretrained(module: nn.Module) -> str | None:
 
 
 def load_adapters(module: nn.Module, path: Path, adapters: Adapters | None) -> list[str]:
-    """Load the adapters of a folder in peft's layout, and the head beside them, into a model that has adapters.
+    """Load the adapters of a folder in peft's layout, and the head next to them, into a model that has adapters.
 
     Args:
         module: the model, with adapters of the same layers.
