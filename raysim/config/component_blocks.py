@@ -132,6 +132,13 @@ class Model(NamedComponent):
     """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
     cache: bool = False
     """Whether what the frozen first layers return is computed once for each sample, kept in a file and trained on."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """The numbers that all passes compute with, in training, tests and methods. bfloat16 rounds what layers multiply
+    (autocast) and stores frozen matrices rounded. Trained parameters, gradients and outputs stay in float32. float32 is
+    the model's own type."""
+    checkpointing: bool = False
+    """Whether the backward pass computes the activations of a model's blocks again, which saves memory and takes time.
+    Results have the same bits."""
 
 
 def _spell_out(value: object) -> object:

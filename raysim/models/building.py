@@ -14,6 +14,8 @@ from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
+from raysim.models.precision import compute_in_bfloat16
+from raysim.models.recomputing import recompute_blocks
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights, read_weights
@@ -50,6 +52,8 @@ def _build(
     with seeding.generators_restored():
         seeding.seed_all(config.seed, "initial weights")
         module = _construct(config, shape, classes, vocabulary)
+        if spec.checkpointing:
+            recompute_blocks(module, name_model(config))
         if config.heads > 1:
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
     if spec.adapters is None:
@@ -66,15 +70,16 @@ def _build(
         _add_adapters(module, config, spec.adapters, two_samples(module, shape, vocabulary))
         freeze(module, spec.freeze)
     notes = load_adapters(module, path, spec.adapters) if path is not None and of_peft else list[str]()
-    if weights is not None:
-        if with_adapters:  # the model of a run, not the file that it began with
-            load_weights(module, weights, spec.prefix, x)
-        share_frozen(module, weights.tensors)
-        notes = weights.notes
+    if weights is not None and with_adapters:  # the model of a run, not the file that it began with
+        load_weights(module, weights, spec.prefix, x)
     freeze_statistics(module)
     if spec.cache:
         module = begin_late(module, two_samples(module, shape, vocabulary), name_model(config))
-    return module, notes
+    if spec.precision == "bfloat16":
+        compute_in_bfloat16(module, name_model(config))
+    if weights is not None:
+        share_frozen(module, weights.tensors)  # last, as it compares the types of numbers
+    return module, notes if weights is None else weights.notes
 
 
 def _add_adapters(module: nn.Module, config: Config, adapters: Adapters, x: Tensor) -> None:

@@ -54,7 +54,7 @@ class PretrainedNetwork(nn.Module):
         """Return the body's inputs by name, with a mask."""
         inputs = {"input_ids": x} if isinstance(x, Tensor) else dict(x)
         if "attention_mask" not in inputs:
-            inputs["attention_mask"] = (inputs["input_ids"] != self._padding).long()
+            inputs["attention_mask"] = inputs["input_ids"].ne(self._padding).long()
         return inputs
 
 
