@@ -120,7 +120,8 @@ class Model(NamedComponent):
     what = "model"
     weights: str | None = None
     """The file of the initial state_dict, as torch.save writes it, or in the format safetensors (.safetensors).
-    hf://OWNER/NAME is model.safetensors of the Hugging Face hub (the extra hugging_face)."""
+    hf://OWNER/NAME is model.safetensors of the Hugging Face hub (the extra hugging_face). efficientnet-lite0 is a
+    package's file (the extra pretrained). For model torchvision also DEFAULT or a name such as IMAGENET1K_V1."""
     prefix: str = ""
     """The start of the names of the parameters that the file has, such as "vit.", which its own names lack."""
     freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()

@@ -20,11 +20,12 @@ from raysim.models.recomputing import recompute_blocks
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights, read_weights
+from raysim.models.weight_sources import find_model_weights
 from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
-from raysim.system.hub_files import find_weights, holds_adapters
+from raysim.system.hub_files import holds_adapters
 from raysim.system.switches import guard_switches
 
 
@@ -59,7 +60,7 @@ def _build(
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
     if spec.adapters is None:
         freeze(module, spec.freeze)
-    weights, path, with_adapters = None, None if spec.weights is None else find_weights(spec.weights), False
+    weights, path, with_adapters = None, find_model_weights(spec), False
     of_peft = path is not None and holds_adapters(path)
     x = two_samples(module, shape, vocabulary) if new_head and path is not None else None
     if path is not None and not of_peft:
