@@ -102,7 +102,16 @@ class Adapters(Block):
     ]
     """The layers: names, ends of names after a dot, or patterns such as "blocks.[01].*"."""
     scale: Positive = 1.0
-    """The factor of B A."""
+    """The factor of B A: alpha / rank in other libraries."""
+    head: bool = True
+    """Whether the head is trained, in full. false is for models with a pretrained head, such as language models."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The probability with which a number of A's input is zero in training."""
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistake of a model without trained weights."""
+        if not self.rank and not self.head:
+            yield Mistake(("head",), "found false with rank 0, which leaves nothing to train, allowed: true")
 
 
 class Model(NamedComponent):
@@ -123,6 +132,13 @@ class Model(NamedComponent):
     """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
     cache: bool = False
     """Whether what the frozen first layers return is computed once for each sample, kept in a file and trained on."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """The numbers that all passes compute with, in training, tests and methods. bfloat16 rounds what layers multiply
+    (autocast) and stores frozen matrices rounded. Trained parameters, gradients and outputs stay in float32. float32 is
+    the model's own type."""
+    checkpointing: bool = False
+    """Whether the backward pass computes the activations of a model's blocks again, which saves memory and takes time.
+    Results have the same bits."""
 
 
 def _spell_out(value: object) -> object:

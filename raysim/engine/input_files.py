@@ -7,9 +7,9 @@ from pathlib import Path
 from raysim.api.method import Method
 from raysim.config import Config
 from raysim.config.error_text import shorten
-from raysim.models.hub_files import find_weights
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
+from raysim.system.hub_files import find_weights
 from raysim.system.pinned import PinnedFile, check_files, pin_file
 
 WEIGHTS = "model.weights"

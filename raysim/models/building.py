@@ -1,5 +1,7 @@
 """Build a run's model, with the same initial weights on every host. A separate random stream draws them."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -8,9 +10,10 @@ from raysim.models.adapters import add_adapters
 from raysim.models.arrays import Arrays, SplitInputs
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
-from raysim.models.hub_files import find_weights
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
+from raysim.models.precision import compute_in_bfloat16
+from raysim.models.recomputing import recompute_blocks
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights, read_weights
@@ -18,6 +21,7 @@ from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
+from raysim.system.hub_files import find_weights
 from raysim.system.switches import guard_switches
 
 
@@ -46,6 +50,8 @@ def _build(
     with seeding.generators_restored():
         seeding.seed_all(config.seed, "initial weights")
         module = _construct(config, shape, classes, vocabulary)
+        if spec.checkpointing:
+            recompute_blocks(module, name_model(config))
         if config.heads > 1:
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
     if spec.adapters is None:
@@ -61,15 +67,18 @@ def _build(
         with seeding.torch_restored():
             seeding.seed_torch(config.seed, "initial weights", "adapters")
             head = find_head(module, two_samples(module, shape, vocabulary))
-            add_adapters(module.train(), adapters.rank, adapters.where, adapters.scale, head=head)
+            choice: dict[str, Any] = {"head": head, "train_head": adapters.head, "dropout": adapters.dropout}
+            add_adapters(module.train(), adapters.rank, adapters.where, adapters.scale, **choice)
         freeze(module, spec.freeze)
-    if weights is not None:
-        if with_adapters:  # the model of a run, not the file that it began with
-            load_weights(module, weights, spec.prefix, x)
-        share_frozen(module, weights.tensors)
+    if weights is not None and with_adapters:  # the model of a run, not the file that it began with
+        load_weights(module, weights, spec.prefix, x)
     freeze_statistics(module)
     if spec.cache:
         module = begin_late(module, two_samples(module, shape, vocabulary), name_model(config))
+    if spec.precision == "bfloat16":
+        compute_in_bfloat16(module, name_model(config))
+    if weights is not None:
+        share_frozen(module, weights.tensors)  # last, as it compares the types of numbers
     return module, [] if weights is None else weights.notes
 
 

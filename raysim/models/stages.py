@@ -16,7 +16,9 @@ from raysim.models.freezing import FROZEN_NORMS
 from raysim.models.task_heads import TaskAware, TaskHeads
 from raysim.system.errors import ConfigError
 
-OFFERED = "vit, resnet18, mnist_cnn, mcmahan_cnn, mlp, critic, a ResNet of torchvision's, or your own nn.Sequential"
+OFFERED = (
+    "vit, resnet18, mnist_cnn, mcmahan_cnn, mlp, critic, a ResNet of torchvision's or timm's, or your own nn.Sequential"
+)
 
 
 class Stage(NamedTuple):
@@ -77,16 +79,17 @@ class Chain(StagedNetwork):
     def stages(self) -> Sequence[Stage]:
         """Return a stage for each layer, also for those of an nn.Sequential among them."""
         first = [] if self._prepare is None else [Stage(self._prepare, ())]
-        links = [link for name in self._order for link in _links(self.get_submodule(name))]
-        return [*first, *(Stage(link, (link,)) for link in links)]
+        chain = [link for name in self._order for link in links(self.get_submodule(name))]
+        return [*first, *(Stage(link, (link,)) for link in chain)]
 
 
-def _links(layer: nn.Module) -> Iterator[nn.Module]:
+def links(layer: nn.Module) -> Iterator[nn.Module]:
+    """Yield the layers that a layer calls in order: its own if it is an nn.Sequential, or itself."""
     if type(layer) is not nn.Sequential:
         yield layer
         return
     for inner in layer:
-        yield from _links(inner)
+        yield from links(inner)
 
 
 def begin_late(module: nn.Module, x: Tensor, model: str) -> StagedNetwork:
@@ -102,7 +105,7 @@ def begin_late(module: nn.Module, x: Tensor, model: str) -> StagedNetwork:
     Raises:
         ConfigError: the network has no stages, or its first layer is trained.
     """
-    network = module if isinstance(module, StagedNetwork) else _as_chain(module)
+    network = module if isinstance(module, StagedNetwork) else _as_staged(module)
     if network is None:
         raise ConfigError(f"model.cache: found true for {model}, which has no stages, allowed: {OFFERED}; or false")
     stages = network.stages()
@@ -141,16 +144,22 @@ def _is_constant(stage: Stage) -> bool:
 
 def _varies(module: nn.Module) -> bool:
     """Return whether a module draws, follows its inputs' statistics, or depends on the task."""
-    # dropouts and torchvision's StochasticDepth have p, recurrent layers have dropout
-    chances = [getattr(module, name, 0.0) for name in ("p", "dropout")]
+    # dropouts and torchvision's StochasticDepth have p, recurrent layers have dropout, timm's DropPath has drop_prob
+    chances = [getattr(module, name, 0.0) for name in ("p", "dropout", "drop_prob")]
     draws = any(isinstance(chance, int | float) and chance > 0 for chance in chances) or isinstance(module, nn.RReLU)
     follows = isinstance(module, BATCH_NORMS) and not isinstance(module, FROZEN_NORMS)
     follows = follows or bool(getattr(module, "track_running_stats", False) and isinstance(module, INSTANCE_NORMS))
     return draws or follows or isinstance(module, TaskAware | TaskHeads)
 
 
-def _as_chain(module: nn.Module) -> Chain | None:
-    """Return a network that calls its children in order as a chain, and None for others."""
+def _as_staged(module: nn.Module) -> StagedNetwork | None:
+    """Return a network with its stages, and None for others.
+
+    Known are networks that call their children in order, and those whose model function says how (`as_staged`).
+    """
+    if (as_staged := vars(module).get("as_staged")) is not None:
+        staged: StagedNetwork = as_staged(module)
+        return staged
     named = module.named_modules(remove_duplicate=False)
     children = [(name, child) for name, child in named if name and "." not in name]
     if type(module) is nn.Sequential:

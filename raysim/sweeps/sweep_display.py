@@ -16,13 +16,13 @@ from raysim.config.error_text import show
 from raysim.config.lookup import names_for_actors
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.display import Display, RunDisplay, accuracy_so_far
-from raysim.models.hub_files import find_weights
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 from raysim.system.console import make_console
 from raysim.system.custom_code import digest_custom_code
 from raysim.system.errors import ConfigError
 from raysim.system.files import digest_file
+from raysim.system.hub_files import find_weights
 from raysim.system.progress import Silence, format_clock, keep_showing, progress_told
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows

@@ -362,6 +362,8 @@ ON_THE_COMMAND_LINE = [
      "largest in single precision")),
     (["methods={fedprox: {mu: 1" + "0" * 39 + "}}"], ("methods={fedprox: {mu: 1" + "0" * 39 + "}}: "
      "methods.fedprox.mu: found 1e+39, allowed: numbers up to 3.4e+38, the largest in single precision")),
+    (["model.adapters={where: ['*'], rank: 0, head: false}"], ("model.adapters={where: ['*'], rank: 0, head: false}: "
+     "model.adapters.head: found false with rank 0, which leaves nothing to train, allowed: true")),
     (["schedule.bandwidth=0.5"], "schedule.bandwidth=0.5: found 0.5, allowed: a number >= 1 or null"),
     (["schedule.speeds={kind: log_normal, sigma: 11}"], ("schedule.speeds={kind: log_normal, sigma: 11}: "
      "schedule.speeds.sigma: found 11, allowed: a number > 0 and <= 10")),
