@@ -13,6 +13,7 @@ from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.precision import compute_in_bfloat16
+from raysim.models.random_features import add_random_features
 from raysim.models.recomputing import recompute_blocks
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
@@ -72,6 +73,9 @@ def _build(
         freeze(module, spec.freeze)
     if weights is not None and with_adapters:  # the model of a run, not the file that it began with
         load_weights(module, weights, spec.prefix, x)
+    if spec.random_features is not None:
+        x = two_samples(module, shape, vocabulary)
+        add_random_features(module, x, spec.random_features, config.seed, name_model(config))
     freeze_statistics(module)
     if spec.cache:
         module = begin_late(module, two_samples(module, shape, vocabulary), name_model(config))
