@@ -131,6 +131,9 @@ class Model(NamedComponent):
     adapters, or of a run with the same ones, or a folder of the package peft with the same ones."""
     local: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "*.bn1.*"')] = ()
     """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
+    random_features: Count | None = None
+    """The units of a random ReLU layer that is put before the head and never trained; null is none. For methods in
+    closed form, such as analytic and stsa."""
     cache: bool = False
     """Whether what the frozen first layers return is computed once for each sample, kept in a file and trained on."""
     precision: Literal["float32", "bfloat16"] = "float32"

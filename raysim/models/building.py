@@ -16,6 +16,7 @@ from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
 from raysim.models.precision import compute_in_bfloat16
+from raysim.models.random_features import add_random_features
 from raysim.models.recomputing import recompute_blocks
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
@@ -74,6 +75,9 @@ def _build(
     notes = load_adapters(module, path, spec.adapters) if path is not None and of_peft else list[str]()
     if weights is not None and with_adapters:  # the model of a run, not the file that it began with
         load_weights(module, weights, spec.prefix, x)
+    if spec.random_features is not None:
+        x = two_samples(module, shape, vocabulary)
+        add_random_features(module, x, spec.random_features, config.seed, name_model(config))
     freeze_statistics(module)
     if spec.cache:
         module = begin_late(module, two_samples(module, shape, vocabulary), name_model(config))
