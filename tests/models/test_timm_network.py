@@ -121,8 +121,8 @@ def test_an_architecture_with_other_padding_is_refused() -> None:
     with pytest.raises(ConfigError) as found:
         built(architecture="efficientnet_lite0", weights="efficientnet-lite0")
     assert str(found.value) == (
-        "model.weights: found weights that were converted from TensorFlow for efficientnet_lite0, whose BatchNorm "
-        "epsilon is 1e-05; allowed: model.architecture: tf_efficientnet_lite0"
+        "model.weights: found weights that were converted from TensorFlow for efficientnet_lite0 with a BatchNorm "
+        "epsilon of 1e-05; allowed: model.architecture: tf_efficientnet_lite0"
     )
 
 
