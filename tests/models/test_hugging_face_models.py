@@ -340,6 +340,21 @@ def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
     assert "\n" not in str(why.value)
 
 
+def test_passes_are_no_cuda_graphs(folders: dict[str, Path]) -> None:
+    config = load(config_for(folders["bert"]), {"resources.gpus_per_actor": 1, "resources.cuda_graphs": True})
+    with pytest.raises(
+        ConfigError, match=r"resources.cuda_graphs: found true for hugging_face, whose passes depend on"
+    ):
+        check_model(config, (2 * LENGTH,), 3, ARRAYS)
+
+
+def test_a_model_may_have_more_ids_than_the_data(folders: dict[str, Path]) -> None:
+    """As Qwen2's published ones have, whose tables are rounded up. A loss is over all of them, as in transformers."""
+    config = config_for(folders["llama causal"], objective="next_token", head="causal_lm")
+    fewer = Arrays((NamedArray("input_ids", (LENGTH,), 20), NamedArray("attention_mask", (LENGTH,), 2)))
+    assert check_model(config, (2 * LENGTH,), 20, fewer).head == ("body.lm_head.weight",)
+
+
 def test_the_vector_of_a_constant_buffer_is_empty() -> None:
     class Own(nn.Module):
         def __init__(self) -> None:
