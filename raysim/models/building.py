@@ -147,7 +147,7 @@ def _build_and_try(config: Config, shape: tuple[int, ...], classes: int, vocabul
     _require_room(config, shape, classes, vocabulary)
     module, notes = _build(config, shape, classes, vocabulary, new_head)
     if isinstance(module, PretrainedNetwork) and config.resources.cuda_graphs:
-        why = "whose passes depend on the values of masks, allowed: false"
+        why = "as its passes depend on the values of masks, allowed: false"
         raise ConfigError(f"resources.cuda_graphs: found true for {config.model.name}, {why}")
     model = FlatModel(module)
     model.notes = tuple(notes)

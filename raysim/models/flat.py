@@ -59,7 +59,7 @@ class Weights:
 class FlatModel:
     """A module with tensors that are views of flat vectors, so that one operation on a vector changes the whole model.
 
-    Constants are in no vector and are not sent, as every host builds the same. They are frozen parameters, the statistics
+    Constants are in no vector and are not sent, as every host builds the same. They are frozen parameters, statistics
     of frozen BatchNorm, boolean buffers, and buffers with persistent=False.
 
     Attributes:

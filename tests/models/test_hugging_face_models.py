@@ -344,7 +344,7 @@ def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
 def test_passes_are_no_cuda_graphs(folders: dict[str, Path]) -> None:
     config = load(config_for(folders["bert"]), {"resources.gpus_per_actor": 1, "resources.cuda_graphs": True})
     with pytest.raises(
-        ConfigError, match=r"resources.cuda_graphs: found true for hugging_face, whose passes depend on"
+        ConfigError, match=r"resources.cuda_graphs: found true for hugging_face, as its passes depend on"
     ):
         check_model(config, (2 * LENGTH,), 3, ARRAYS)
 
