@@ -51,6 +51,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "clients_in_time.md",
         "tables.md",
         "text.md",
+        "pretrained.md",
         "detection.md",
         "adapters.md",
         "own_models.md",
