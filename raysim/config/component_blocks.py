@@ -91,7 +91,7 @@ class Domains(Block):
 
 
 class Adapters(Block):
-    """Trained additions to frozen layers. All other weights except the head's are frozen."""
+    """Trained additions to frozen layers. All other weights are frozen, except the head's."""
 
     kind: Literal["lora"] = "lora"
     """LoRA (Hu et al., ICLR 2022): a layer's weight W0 becomes W0 + scale B A, of which A and B are trained."""
@@ -127,11 +127,18 @@ class Model(NamedComponent):
     """Patterns for the names of parameters that are not trained and not sent. Their BatchNorm keeps its statistics."""
     adapters: Adapters | None = None
     """Adapters of linear and convolutional layers; null trains all weights. `weights` is a file without
-    adapters, or of a run with the same ones."""
+    adapters, or of a run with the same ones, or a folder of the package peft with the same ones."""
     local: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "*.bn1.*"')] = ()
     """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
     cache: bool = False
     """Whether what the frozen first layers return is computed once for each sample, kept in a file and trained on."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """The numbers that all passes compute with, in training, tests and methods. bfloat16 rounds what layers multiply
+    (autocast) and stores frozen matrices rounded. Trained parameters, gradients and outputs stay in float32. float32 is
+    the model's own type."""
+    checkpointing: bool = False
+    """Whether the backward pass computes the activations of a model's blocks again, which saves memory and takes time.
+    Results have the same bits."""
 
 
 def _spell_out(value: object) -> object:

@@ -5,14 +5,15 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
+from raysim.config.signature import takes_keys_of
 from raysim.data.class_folders import read_class_folders
 from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first, draw_for_testing
-from raysim.data.decoding import Labelled, decode_dataset
+from raysim.data.decoding import Labelled, LoadKeys, decode_dataset
 from raysim.data.paths import require_file, require_folder
 from raysim.data.pictures import WHITE, Background
 from raysim.system import seeding
@@ -28,6 +29,7 @@ CLIENTS = "client_train"  # optional
 Files = Mapping[str, Sequence[Path]]  # by class, in order
 
 
+@takes_keys_of(LoadKeys, before="load")
 def image_folder(
     root: Path,
     download: bool,
@@ -45,6 +47,7 @@ def image_folder(
         float, Gt(0), Lt(1), doc("the part of each class for testing, without train and test")
     ] = 0.2,
     seed: Annotated[int, Ge(0), doc("the seed of that part, independent of the run's seed")] = 0,
+    **keys: Any,
 ) -> Dataset:
     """Images in a folder per class (`path`, below the root), resized to `size` x `size`: PACS, Office-31, DomainNet.
 
@@ -63,7 +66,15 @@ def image_folder(
     train, test = (found.train, found.test) if found.test else _split(folder, found.train, test_fraction, seed)
     names = tuple(found.train)
     dataset = decode_dataset(
-        _labeled(train), _labeled(test), len(names), names, size=size, grey=grey, background=background
+        _labeled(train),
+        _labeled(test),
+        len(names),
+        names,
+        size=size,
+        grey=grey,
+        background=background,
+        root=root,
+        keys=LoadKeys(**keys),
     )
     return replace(dataset, notes=(*found.notes, *dataset.notes), doubts=(*found.doubts, *dataset.doubts))
 

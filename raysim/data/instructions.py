@@ -13,7 +13,7 @@ from raysim.config.error_text import show
 from raysim.config.signature import takes_keys_of
 from raysim.data.arrays import join_arrays
 from raysim.data.columns import as_column, as_texts
-from raysim.data.dataset import Array, Dataset, Split
+from raysim.data.dataset import Array, Dataset, Split, read_all
 from raysim.data.instruction_files import FieldKeys, Instruction, read_instructions
 from raysim.data.json_lines import only_part, split_lines
 from raysim.data.split_names import TEST, TRAIN, choose_test
@@ -215,9 +215,11 @@ def _doubt_repeats(splits: Sequence[Split]) -> list[str]:
     train, test = splits
     found: dict[bytes, set[str]] = defaultdict(set)
     owners = np.zeros(len(train), np.int64) if train.clients is None else train.clients
-    for row, targets, owner in zip(train.x, train.y, owners, strict=True):
+    for row, targets, owner in zip(read_all(train.x), train.y, owners, strict=True):
         found[row.tobytes() + targets.tobytes()].add(str(owner))
     shared = sum(len(of) > 1 for of in found.values())
-    tested = sum(row.tobytes() + targets.tobytes() in found for row, targets in zip(test.x, test.y, strict=True))
+    tested = sum(
+        row.tobytes() + targets.tobytes() in found for row, targets in zip(read_all(test.x), test.y, strict=True)
+    )
     doubts = [f"dataset.client: {shared:,} samples occur at several clients"] if shared else []
     return [*doubts, *([f"dataset.path: {tested:,} test samples are training samples, too"] if tested else [])]
