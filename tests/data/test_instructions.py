@@ -44,8 +44,8 @@ def test_only_answers_and_their_end_are_targets(tmp_path: Path, words: str) -> N
     dataset = read(tmp_path, tokenizer=words, length=6)
     assert dataset.arrays == (("input_ids", (6,), 9), ("attention_mask", (6,), 2))
     assert dataset.train.x.tolist() == [
-        [0, 3, 4, 4, 1, 1] + [1, 1, 1, 1, 1, 0],
-        [0, 3, 5, 5, 4, 4] + [1, 1, 1, 1, 1, 1],
+        [0, 3, 4, 4, 1, 1, 1, 1, 1, 1, 1, 0],
+        [0, 3, 5, 5, 4, 4, 1, 1, 1, 1, 1, 1],
     ]
     assert dataset.train.y.tolist() == [[-100, -100, 4, 1, -100, -100], [-100, -100, 5, 4, 4, -100]]
     assert dataset.test.y.tolist() == [[-100, -100, 5, 1, -100, -100]]
@@ -108,8 +108,7 @@ WITH_INPUT = (
             "<system> s <user> copy <assistant>",
         ),
         (
-            {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
-            | {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
+            {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
             "chat",
             "<user> a <assistant> b <user> c <assistant>",
         ),
@@ -187,10 +186,10 @@ def test_samples_have_clients_and_columns(tmp_path: Path, words: str) -> None:
 @pytest.mark.parametrize(
     ("samples", "keys", "message"),
     [
-        ([{"question": "a", "answer": "b"}], {}, r"line 1: found no instruction among .*, allowed: instruction or prompt"),
-        ([{"prompt": "a", "reply": "b"}], {}, r"line 1: found no output among .*output, response, answer or completion"),
+        ([{"question": "a", "answer": "b"}], {}, r"line 1: found no instruction among .*, allowed: instruction or"),
+        ([{"prompt": "a", "reply": "b"}], {}, r"line 1: found no output among .*response, answer or completion"),
         ([*SAMPLES, {"prompt": 5, "answer": "b"}], {}, r"t\.jsonl, line 4: found 'prompt': 5, allowed: a text"),
-        ([*SAMPLES, {"prompt": " ", "answer": "b"}], {}, r"line 4: found 'prompt': ' ', allowed: a text that is not em"),
+        ([*SAMPLES, {"prompt": " ", "answer": "b"}], {}, r"line 4: found 'prompt': ' ', allowed: a text that is not"),
         ([*SAMPLES, {"prompt": "a"}], {}, r"line 4: found no key 'answer' among \['prompt'\], allowed: a text"),
         ([{"instruction": "a", "input": 3, "output": "b"}], {}, r"line 1: found 'input': 3, allowed: a text, or null"),
         ([[1]], {}, r"t\.jsonl, item 1: found 1, allowed: a JSON object, such as"),
@@ -201,7 +200,7 @@ def test_samples_have_clients_and_columns(tmp_path: Path, words: str) -> None:
         (
             [{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]}],
             {},
-            r"line 1, message 2: found \{role: 'tool', .*\}, allowed: .* with the role human, gpt, user, assistant or sys",
+            r"line 1, message 2: found \{role: 'tool', .*\}, allowed: .* with the role human, gpt, user",
         ),
         (
             [{"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]}],
@@ -214,13 +213,13 @@ def test_samples_have_clients_and_columns(tmp_path: Path, words: str) -> None:
             {"template": "alpaca"},
             r"dataset\.template: found 'alpaca' for a conversation \(.*line 1\), allowed: chat, or null",
         ),
-        (SAMPLES, {"template": "Q {question}"}, r"dataset\.template: found 'Q \{question\}' with \{question\}, allowed: a"),
-        (SAMPLES, {"template": "Q"}, r"dataset\.template: found 'Q', allowed: alpaca, chat, plain, or a text with \{ins"),
+        (SAMPLES, {"template": "Q {question}"}, r"template: found 'Q \{question\}' with \{question\}, allowed: alpaca"),
+        (SAMPLES, {"template": "Q"}, r"template: found 'Q', allowed: alpaca, chat, plain, or a text with"),
         (SAMPLES, {"template": "{instruction"}, r"dataset\.template: found '\{instruction' \(.*\), allowed: alpaca"),
         (SAMPLES, {"template": "{instruction:d}"}, r"dataset\.template: found '\{instruction:d\}' \(.*\), allowed"),
         (SAMPLES, {"output": "reply"}, r"line 1: found no key 'reply' among .*, allowed: a text"),
         (SAMPLES, {"client": "user"}, r"line 1: found no key 'user' among .*dataset\.client is its key"),
-        (SAMPLES, {"columns": ["topic"]}, r"line 1, key 'topic' \(dataset\.columns\): found null"),
+        (SAMPLES, {"columns": ["topic"]}, r"line 1, key 'topic' \(dataset\.columns\): found nothing"),
         (SAMPLES, {"path": []}, r"dataset\.path: found no file, allowed: a file, or a list with one for each task"),
     ],
 )  # fmt: skip
@@ -261,6 +260,6 @@ def test_a_template_with_a_date_is_the_same_on_every_day(tmp_path: Path) -> None
 def test_a_tokenizer_without_an_end_is_doubted(tmp_path: Path) -> None:
     folder = word_level(tmp_path / "encoder", ["copy", "red", "blue"])
     dataset = read(tmp_path, tokenizer=folder, length=6)
-    assert dataset.train.x[0].tolist() == [4, 5, 5, 0, 0, 0] + [1, 1, 1, 0, 0, 0]
+    assert dataset.train.x[0].tolist() == [4, 5, 5, 0, 0, 0, 1, 1, 1, 0, 0, 0]
     (doubt,) = dataset.doubts
     assert "which has no token for the end of a text; answers have no end" in doubt

@@ -49,7 +49,7 @@ def arrays_of(dataset: Dataset, x: np.ndarray) -> dict[str, list[list[int]]]:
 
 
 def test_texts_are_ids_with_special_tokens_and_a_mask(tmp_path: Path, words: str) -> None:
-    """ "a cat" is [CLS] a cat [SEP]. Of "a big old tree" two words fit; [SEP] stays. 9 ids, although 8 is in no text."""
+    """ "a cat" is [CLS] a cat [SEP]. Of "a big old tree" two words fit, and [SEP]. No text has the last of 9 ids."""
     dataset = read(tmp_path, tokenizer=words, length=4)
     assert dataset.arrays == (("input_ids", (4,), 9), ("attention_mask", (4,), 2))
     assert arrays_of(dataset, dataset.train.x) == {
