@@ -31,16 +31,17 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def language_model(dataset: dict[str, Any]) -> str:
-    """The folder of the tokenizer, with a causal language model in it."""
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a causal language model of eight ids."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
+    folder = tmp_path_factory.mktemp("model")
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     ids = {"vocab_size": 8, "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 16}
     with torch.random.fork_rng():
-        Qwen2ForCausalLM(Qwen2Config(**sizes, **ids, num_key_value_heads=1)).save_pretrained(dataset["tokenizer"])
-    return str(dataset["tokenizer"])
+        Qwen2ForCausalLM(Qwen2Config(**sizes, **ids, num_key_value_heads=1)).save_pretrained(folder)
+    return str(folder)
 
 
 def test_ray_gives_the_bits_of_the_local_run(

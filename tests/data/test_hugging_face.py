@@ -214,21 +214,24 @@ def test_columns_and_splits_that_are_not_there_are_named(tmp_path, keys, words):
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_texts_are_read_from_files(tmp_path, kind):
-    """As text_jsonl reads them. Of the training texts, the is 2, cat and dog 3 and 4, and a test text has no more."""
+    """As text_jsonl reads them. Of the training texts, the is 2, cat and dog 3 and 4, and a test text has no more.
+
+    The tokenizer's ids of the first text are [CLS] 2, [UNK] 1, cat 4 and [SEP] 3.
+    """
     datasets = pytest.importorskip("datasets")
     for part, rows in (("train", [("the cat", "b", 1), ("the dog", "a", 2)]), ("test", [("a cat", "a", 3)])):
         of = datasets.Dataset.from_list([dict(zip(("said", "topic", "day"), row, strict=True)) for row in rows])
         (tmp_path / "texts").mkdir(exist_ok=True)
         {"jsonl": of.to_json, "csv": of.to_csv, "parquet": of.to_parquet}[kind](tmp_path / "texts" / f"{part}.{kind}")
-    keys = {"path": str(tmp_path / "texts"), "text": "said", "label": "topic", "length": 3, "columns": ("day",)}
+    keys = {"path": str(tmp_path / "texts"), "text": "said", "label": "topic", "length": 4, "columns": ("day",)}
     found = hugging_face(tmp_path, False, **keys)
     assert (found.words, found.names) == (("the", "cat", "dog"), ("a", "b"))
-    assert (found.train.x.tolist(), found.test.x.tolist()) == ([[2, 3, 0], [2, 4, 0]], [[1, 3, 0]])
+    assert (found.train.x.tolist(), found.test.x.tolist()) == ([[2, 3, 0, 0], [2, 4, 0, 0]], [[1, 3, 0, 0]])
     assert (found.train.y.tolist(), found.test.y.tolist()) == ([1, 0], [0])
     assert (found.train.columns["day"].tolist(), found.test.columns["day"].tolist()) == ([1, 2], [3])
     tokenizer = word_level(tmp_path / "words", ["cat", "dog"])
     tokens = hugging_face(tmp_path, False, **keys, tokenizer=tokenizer, target="next_token")
-    assert tokens.train.y.tolist() == [[1, 4, -100], [1, 5, -100]]
+    assert tokens.train.y.tolist() == [[1, 4, 3, -100], [1, 5, 3, -100]]
     assert tokens.train.columns["topic"].tolist() == ["b", "a"]
 
 

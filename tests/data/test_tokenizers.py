@@ -174,6 +174,14 @@ def test_folders_without_a_tokenizer_are_refused(tmp_path: Path, words: str) -> 
         read(tmp_path, tokenizer="efficientnet-lite0")
 
 
+def test_a_tokenizer_that_finds_nothing_is_refused(tmp_path: Path, letters: str) -> None:
+    lines = [{"text": text, "label": 0, "split": part} for text, part in (("", "train"), ("", "train"), ("a", "test"))]
+    with pytest.raises(
+        ConfigError, match=r"dataset\.tokenizer: found '.*', which finds none in .*t\.jsonl, allowed: a to"
+    ):
+        read(tmp_path, lines, tokenizer=letters, length=4)
+
+
 def test_texts_longer_than_the_model_takes_are_doubted(tmp_path: Path) -> None:
     folder = word_level(tmp_path / "short", WORDS, model_max_length=5)
     assert read(tmp_path, tokenizer=folder, length=5).doubts == ()

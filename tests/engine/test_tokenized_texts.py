@@ -16,23 +16,24 @@ TOPICS = ("sea", "sky", "sun")
 
 
 @pytest.fixture(scope="module")
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a causal language model of 15 ids with its tokenizer."""
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a causal language model of 15 ids, and one with its tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     words = ["?", "copy", "next", "kind", *TOPICS, "one", "two", "three", "<user>", "<assistant>", "all"]
-    folder = for_answers(tmp_path_factory.mktemp("model"), words)
+    folder = tmp_path_factory.mktemp("pretrained")
+    for_answers(folder / "words", words)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     ids = {"vocab_size": 2 + len(words), "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 16}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        LlamaForCausalLM(LlamaConfig(**sizes, **ids)).save_pretrained(folder)
+        LlamaForCausalLM(LlamaConfig(**sizes, **ids)).save_pretrained(folder / "model")
     return folder
 
 
 @pytest.fixture(scope="module")
-def asked(tiny: Callable[..., Config], language_model: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def asked(tiny: Callable[..., Config], language_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A function: a config of three tasks of instructions, a file each: copy a word, say the next one, or its kind."""
     folder = tmp_path_factory.mktemp("instructions")
     numbers = ("one", "two", "three")
@@ -51,10 +52,10 @@ def asked(tiny: Callable[..., Config], language_model: str, tmp_path_factory: py
         (folder / f"{name}.json").write_text(json.dumps(samples))
     dataset = {"name": "instructions", "root": str(folder), "path": [f"{name}.json" for name in tasks], "length": 7}
     usual = {
-        "dataset": {**dataset, "tokenizer": language_model},
+        "dataset": {**dataset, "tokenizer": str(language_model / "words")},
         "objective": "next_token",
         "scenario": {"kind": "by_column", "column": "file", "tasks": 3},
-        "model": {"name": "hugging_face", "path": language_model, "head": "causal_lm"},
+        "model": {"name": "hugging_face", "path": str(language_model / "model"), "head": "causal_lm"},
     }
 
     def make(**keys: Any) -> Config:
@@ -69,11 +70,11 @@ def test_packing_does_not_change_a_bit(asked: Any, simulate: Any) -> None:
 
 
 def test_a_stream_of_instructions_is_learned_and_forgotten(asked: Any, tmp_path: Path) -> None:
-    """Every prompt has one answer, so perplexity 1 can be reached; 15 is that of a guess. Each task makes the model forget the others.
+    """Every prompt has one answer, so perplexity 1 can be reached; a guess has 15. Each task is forgotten in the next.
 
     A row of the matrix is after a task, a column is the task that is tested.
     """
-    training = {"rounds_per_task": 3, "local_epochs": 10, "optimizer": {"name": "adam", "lr": 0.03}, "batch_size": 8}
+    training = {"rounds_per_task": 3, "local_epochs": 10, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.03}}
     config = asked(training=training, clients={"count": 2}, partition="iid")
     with pytest.warns(UserWarning, match="18 test samples are training samples, too"):
         matrix = raysim.run(config, out=tmp_path / "run", local=True).matrix
