@@ -19,7 +19,7 @@ Answers = Sequence[str] | Sequence[Sequence[int]]
 
 
 class Choices(TokenMetric):
-    """The share of samples whose reference has the largest log p among given answers. The first one wins a tie.
+    """The share of samples with a reference of the largest log p among given answers. The first one wins a tie.
 
     The log p of an answer is the sum over its tokens. The end of the answer does not count.
 
