@@ -48,7 +48,7 @@ class RougeL(TokenMetric):
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
 
-    def check(self, targets: Tensor) -> str | None:
+    def check(self, targets: Tensor, ids: int) -> str | None:
         """Accept ids that the tokenizer has."""
         return self._generation.check(targets)
 

@@ -264,6 +264,10 @@ WRONG = [
     ({"metric": "choices", "choices": [[1]], "tokenizer": "x"}, "allowed: texts with objective.tokenizer"),
     ({"metric": "choices", "choices": [[2, 3], [2, 3]]}, "allowed: answers with different tokens"),
     ({"metric": "choices", "choices": [[2, 3], []]}, "allowed: answers with different tokens, at least one in each"),
+    (
+        {"metric": "choices", "choices": [[2, 10]]},
+        "objective.choices: found the id 10, allowed: 0 to 9, which the data",
+    ),
     ({"metric": "choices", "choices": [[2, 3]]}, r"next_token in the training samples: found the answer \[5, 6, 7, 1"),
     ({"metric": "exact_match", "tokenizer": "x"}, "objective.tokenizer: found .x., which is no folder"),
     ({"metric": "rouge_l", "new_tokens": 0}, "objective.new_tokens=0: found 0, allowed: a whole number >= 1"),

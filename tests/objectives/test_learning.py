@@ -80,7 +80,10 @@ def test_every_method_runs_or_says_that_it_needs_classes(
     adapted = {"model": ADAPTED[method]} if method in ADAPTED and objective != "next_token" else {}
     config = config_of(objective, methods={method: knobs}, **adapted)
     if "classes" in resolve("method", method).needs or (method == "dann" and objective == "next_token"):
-        with pytest.raises(ConfigError, match=f"methods.{method}: (needs classes|looks at one feature vector|found outputs with positions)"):
+        with pytest.raises(
+            ConfigError,
+            match=f"methods.{method}: (needs classes|looks at one feature vector|found outputs with positions)",
+        ):
             check_methods(config)
         return
     check_methods(config)

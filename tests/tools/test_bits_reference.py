@@ -26,6 +26,7 @@ NO_BITS = {  # where a run's files and processes are; or what needs a cluster or
     *("resources.cuda_graphs", "resources.deterministic", "resources.gpus_per_actor", "resources.placement"),
     *("resources.memory", "resources.patience", "resources.server_cpus", "resources.server_gpus"),
     *("dataset.image", "dataset.client"),  # of hugging_face
+    "objective.tokenizer",  # a folder
     *("dataset.boxes", "dataset.boxes.most", "dataset.boxes.outside"),  # of coco, yolo and carla
     *("callbacks.mlflow.uri", "callbacks.mlflow.experiment", "callbacks.wandb.project", "callbacks.wandb.mode"),
 }
