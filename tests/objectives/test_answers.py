@@ -269,6 +269,10 @@ WRONG = [
         "objective.choices: found the id 10, allowed: 0 to 9, which the data",
     ),
     ({"metric": "choices", "choices": [[2, 3]]}, r"next_token in the training samples: found the answer \[5, 6, 7, 1"),
+    (
+        {"metric": "rouge_l", "model.cache": True},
+        "model.cache: found true, allowed: false with .* which continues text",
+    ),
     ({"metric": "exact_match", "tokenizer": "x"}, "objective.tokenizer: found .x., which is no folder"),
     ({"metric": "rouge_l", "new_tokens": 0}, "objective.new_tokens=0: found 0, allowed: a whole number >= 1"),
 ]
@@ -276,7 +280,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("keys", "words"), WRONG)
 def test_keys_that_do_not_fit_are_named(keys: Mapping[str, Any], words: str) -> None:
-    overrides = {f"objective.{key}": value for key, value in ({"metric": "perplexity", "end": END} | keys).items()}
+    given = {"metric": "perplexity", "end": END} | keys
+    overrides = {key if "." in key else f"objective.{key}": value for key, value in given.items()}
     with pytest.raises(ConfigError, match=words):
         build_federation(load(RUN, overrides))
 
