@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from raysim.system.errors import ConfigError, first_line
-from raysim.system.hub_files import find_folder
+from raysim.system.hub_files import LONGEST_REASON, find_folder
 from raysim.system.importing import import_extra
 
-LONGEST_REASON = 100  # letters
 ALLOWED = "a folder with tokenizer.json and tokenizer_config.json, as save_pretrained writes it"
 
 
@@ -34,8 +33,8 @@ def load_tokenizer(key: str, name: str) -> Any:
                 str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
             )
     except Exception as error:  # of a missing, a damaged or an unknown file
-        found = f"found {name!r}, which has no tokenizer that can be read ({first_line(error)[:LONGEST_REASON]})"
-        raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}") from error
+        reason = first_line(error)[:LONGEST_REASON]
+        raise ConfigError(f"{key}: no tokenizer can be read from {folder} ({reason}), allowed: {ALLOWED}") from error
     if not getattr(tokenizer, "is_fast", False):
         found = f"found {name!r} with the slow tokenizer {type(tokenizer).__name__}"
         raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}")

@@ -30,6 +30,7 @@ NO_BITS = {  # where a run's files and processes are; or what needs a cluster or
     # of texts with a tokenizer: transformers makes their ids
     *("dataset.tokenizer", "dataset.token_types", "dataset.target", "dataset.template"),
     *("dataset.instruction", "dataset.input", "dataset.output", "dataset.messages"),
+    "objective.tokenizer",  # a folder
     *("dataset.boxes", "dataset.boxes.most", "dataset.boxes.outside"),  # of coco, yolo and carla
     *("callbacks.mlflow.uri", "callbacks.mlflow.experiment", "callbacks.wandb.project", "callbacks.wandb.mode"),
 }
