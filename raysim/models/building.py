@@ -11,6 +11,7 @@ from raysim.models.adapters import add_adapters
 from raysim.models.arrays import Arrays, SplitInputs
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
+from raysim.models.hugging_face.network import PretrainedNetwork
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
@@ -79,7 +80,10 @@ def _build(
         compute_in_bfloat16(module, name_model(config))
     if weights is not None:
         share_frozen(module, weights.tensors)  # last, as it compares the types of numbers
-    return module, notes if weights is None else weights.notes
+    elif isinstance(module, PretrainedNetwork):
+        share_frozen(module, module.mapped_tensors())
+    notes = [*module.notes, *notes] if isinstance(module, PretrainedNetwork) else notes
+    return module, notes if weights is None else notes + weights.notes
 
 
 def _add_adapters(module: nn.Module, config: Config, adapters: Adapters, x: Tensor) -> None:

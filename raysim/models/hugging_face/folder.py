@@ -62,7 +62,7 @@ def read_config(folder: Path, dropout: float | None) -> Any:
     content = _read_json(folder / CONFIG)
     kind = content.get("model_type")
     if kind not in transformers.CONFIG_MAPPING:
-        version = f"transformers {transformers.__version__}"
+        version = name_version()
         if "auto_map" in content:
             problem = f"{shorten(str(folder))} brings its own code (auto_map), which raysim never runs"
             raise ConfigError(f"{KEY}: {problem}, allowed: an architecture of {version}")
@@ -82,6 +82,11 @@ def read_config(folder: Path, dropout: float | None) -> Any:
             if DROPOUT.search(name) and isinstance(value, int | float):
                 setattr(config, name, dropout)
     return config
+
+
+def name_version() -> str:
+    """Return the name of transformers with its version."""
+    return f"transformers {import_extra('transformers', EXTRA).__version__}"
 
 
 def is_decoder(config: Any) -> bool:
@@ -119,7 +124,6 @@ def load_body(
     keys: dict[str, Any] = {"attn_implementation": attention, "dtype": dtype}
     if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
         keys["add_pooling_layer"] = False  # no gradient reaches it, and it would be sent
-    missing = list[str]()
     with quiet():
         try:
             if not pretrained or torch.get_default_device().type == "meta":
@@ -139,11 +143,9 @@ def load_body(
     output = body.get_output_embeddings() if causal else None
     own = {id(p) for p in output.parameters()} if output is not None else set[int]()
     head = {name for name, parameter in body.named_parameters() if id(parameter) in own}
-    missing = sorted({*found["missing_keys"]} - head)
-    if missing:
-        raise ConfigError(
-            f"{KEY}: {shorten(str(folder))} does not fit {config.model_type}: not in the file: {missing[0]}"
-        )
+    if missing := sorted({*found["missing_keys"]} - head):
+        problem = f"{shorten(str(folder))} does not fit {config.model_type}: not in the file: {missing[0]}"
+        raise ConfigError(f"{KEY}: {problem}" + f" and {len(missing) - 1} more" * (len(missing) > 1))
     return body, sorted(found["unexpected_keys"])
 
 
