@@ -85,7 +85,8 @@ def _attend(
     **options: Any,
 ) -> Any:
     """Return what transformers' `sdpa` returns for queries, keys and values [B, heads, L, d], and the prefixes."""
-    number, now = getattr(module, BLOCK, None), _PASS.get()
+    number: int = getattr(module, BLOCK, -1)
+    now = _PASS.get()
     if now is not None and number in now.prefixes:
         front = [part.unflatten(-1, (key.shape[1], -1)).transpose(1, 2).to(key) for part in now.prefixes[number]]
         key, value = torch.cat([front[0], key], 2), torch.cat([front[1], value], 2)

@@ -1,11 +1,11 @@
 """An encoder of transformers with trained prompts: tokens in front of a block's input, or prefixes of attention.
 
 The encoder is frozen. What a text receives depends on its query: the text's vector (`model.pool`) by the same encoder
-without prompts. The blocks before the first one with prompts are equal in both passes and computed once. So a step costs
-a pass over all blocks, and another one over those from there on.
+without prompts. The blocks before the first one with prompts are equal in both passes and computed once. So a step is
+a pass over all blocks, and another one over those from the first one with prompts on.
 
-With `model.cache` the query is cached, too: a text's features are the query and the hidden states at this block's input,
-[1 + L, W], with the mask as a last column. A step is then one pass over the blocks from there on.
+With `model.cache` the query is cached, too. A text's features are its query and the hidden states at the input of this
+block, [1 + L, W], with the mask as a last column. A step is then one pass over the blocks from there on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class PromptedNetwork(PretrainedNetwork):
         return self._finish(self._prompted(query, inputs))
 
     def before(self, x: Tensor) -> Tensor:
-        """Return the features of texts [B, total]: query and hidden states [B, 1 + L, W + 1], the mask the last column."""
+        """Return the features [B, 1 + L, W + 1] of texts [B, total]: queries and hidden states, with the mask."""
         inputs = self._inputs(x)
         query, hidden = self._query(inputs)
         mask = torch.cat([torch.zeros_like(query[:, :1]), inputs["attention_mask"].to(query)], 1)
@@ -113,7 +113,7 @@ class PromptedNetwork(PretrainedNetwork):
         return self._pooled(output, mask)
 
     def _averaged(self, states: Tensor, front: Tensor, mask: Tensor) -> Tensor:
-        """Return the mean [B, W] of the prompts' outputs, and of those that `pool` takes of the text if it is asked for.
+        """Return the mean [B, W] of the prompts' outputs, and of those that `pool` takes of the text unless left out.
 
         Args:
             states: the outputs [B, P + L, W] of the prompts and the text.
