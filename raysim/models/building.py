@@ -12,6 +12,7 @@ from raysim.models.arrays import Arrays, SplitInputs
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.models.hugging_face.network import PretrainedNetwork
+from raysim.models.hugging_face.prompted import PromptedNetwork
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
@@ -55,6 +56,9 @@ def _build(
     with seeding.generators_restored():
         seeding.seed_all(config.seed, "initial weights")
         module = _construct(config, shape, classes, vocabulary)
+        if spec.checkpointing and isinstance(module, PromptedNetwork):  # the prompts are gone in the backward pass
+            allowed = "allowed: false with model.prompts of hugging_face"
+            raise ConfigError(f"model.checkpointing: found true, {allowed}")
         if spec.checkpointing:
             recompute_blocks(module, name_model(config))
         if config.heads > 1:
