@@ -10,6 +10,7 @@ from raysim.config.schema import Config
 from raysim.config.timing import AsynchronousSchedule
 
 PARTITIONS_BY_LABEL = ("shards", "dirichlet", "pathological")
+PARTITIONS_WITHOUT_LABELS = ("iid", "quantity")
 POLICIES_BY_CLASS = ("class_balanced", "class_ring")
 
 Rules = Iterator[tuple[bool, str, str]]  # whether a key's value goes against the others, the key, what it may be
@@ -82,6 +83,9 @@ def _rules(config: Config) -> Rules:
         yield scenario.stream is not None, "scenario.blur", itself
     by_ids = "run where samples are dealt by their client ids, which are the same in every task"
     yield config.partition.per == "task" and config.partition.by_ids, "partition.per", by_ids
+    kind = config.partition.kind
+    without = config.partition.by_ids or kind in PARTITIONS_WITHOUT_LABELS
+    yield without and config.partition.by is not None, "partition.by", f"null with {kind}, which has no use for it"
     if scenario.online:
         once = "1 with scenario.online, where each sample is trained on once"
         yield (config.training.local_epochs or 1) > 1, "training.local_epochs", once
@@ -153,8 +157,9 @@ def _rules_of_the_objective(config: Config) -> Rules:
         why = f"{which}, which has no classes"
         by_class = config.scenario.kind == "class_incremental"
         yield by_class, "scenario.kind", f"domain_incremental, by_column or your own as package.module:name {why}"
-        by_label = config.partition.kind in PARTITIONS_BY_LABEL
-        yield by_label, "partition.kind", f"iid, quantity or your own as package.module:name {why}"
+        by_label = config.partition.kind in PARTITIONS_BY_LABEL and config.partition.by is None
+        others = f"iid, quantity, your own as package.module:name, or partition.by with a column {why}"
+        yield by_label, "partition.kind", others
         policy = config.memory.policy
         yield policy is not None and policy.name in POLICIES_BY_CLASS, "memory.policy", f"the other policies {why}"
     if config.objective.has("in_image"):
@@ -179,8 +184,8 @@ def _rules_of_the_cache(config: Config) -> Rules:
     yield config.by_pixels, "model.cache", moved
     streamed = "false with a custom stream, whose samples are not known before"
     yield config.scenario.stream is not None, "model.cache", streamed
-    of_images = config.objective.has("in_image") or config.objective.has("positions")
-    yield of_images, "model.cache", f"false with objective={config.objective.named}, which needs the samples"
+    in_image = f"false with objective={config.objective.named}, which needs the samples"
+    yield config.objective.has("in_image"), "model.cache", in_image
 
 
 def _rules_without_task_ids(config: Config) -> Rules:

@@ -25,6 +25,8 @@ class Partition(Component):
     per: Literal["run", "task", None] = None
     """Whether samples are divided once or for each task; null is run for rotations, permutations and partitions by
     client id (natural), and task for classes and domains."""
+    by: str | None = None
+    """The column of the data by whose values samples are divided, such as a topic; null is the labels."""
 
     @property
     def by_ids(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,12 +19,79 @@ NamedShape = tuple[str, tuple[int, ...], int | None]
 """One of the arrays of a sample: its name, its shape, and its number of ids from 0, or None for numbers."""
 
 
+class Unread(ABC):
+    """Samples [N, *shape] that are read when they are indexed, in place of an array."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """As an array's."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """As an array's."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """The bytes that this object has in memory."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """A digest of all that the samples follow from, without reading them."""
+
+    @abstractmethod
+    def take(self, rows: Array) -> Unread:
+        """Return these rows (numbers or a mask). Nothing is read."""
+
+    @abstractmethod
+    def join(self, others: Sequence[Unread]) -> Unread:
+        """Return these samples and then those of others of the same kind and shape. Nothing is read."""
+
+    @abstractmethod
+    def read_each(self, parts: Sequence[npt.NDArray[np.int64]]) -> Iterator[Array]:
+        """Yield the samples of consecutive parts of rows (int64 [n] each), as new arrays, and read following parts
+        ahead.
+
+        Raises:
+            RunError: samples cannot be read, or have changed.
+        """
+
+    @property
+    def ndim(self) -> int:
+        """As an array's."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: int | slice | Array) -> Array:
+        """Return a sample, or samples, as indexing an array does."""
+        chosen = np.arange(len(self))[rows]
+        x = next(self.read_each([np.atleast_1d(chosen)]))
+        return x if np.ndim(chosen) else x[0]
+
+
+def take_rows(x: Array | Unread, rows: Array) -> Array | Unread:
+    """Return these rows (numbers or a mask) of samples. Those that are unread stay so."""
+    return x.take(rows) if isinstance(x, Unread) else x[rows]
+
+
+def read_all(x: Array | Unread) -> Array:
+    """Return samples as an array."""
+    return x[:] if isinstance(x, Unread) else x
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Samples and their targets, row by row."""
 
-    x: Array
-    """uint8, float32 or int64 [N, *shape]. Images are C x H x W (uint8: 0..255); int64 are ids, such as text tokens."""
+    x: Array | Unread
+    """uint8, float32 or int64 [N, *shape]. Images are C x H x W (uint8: 0..255); int64 are ids, such as text tokens.
+
+    Images of `load: disk` are decoded when they are indexed."""
     y: Array
     """Labels, int64 [N] in 0..classes-1. Other objectives have targets [N, ...]: int64 in 0..classes-1, or float32.
 
@@ -42,7 +110,9 @@ class Split:
     def take(self, rows: Array) -> Split:
         """Return the split with only these rows (numbers or a mask)."""
         clients = None if self.clients is None else self.clients[rows]
-        return Split(self.x[rows], self.y[rows], clients, {name: self.columns[name][rows] for name in self.columns})
+        return Split(
+            take_rows(self.x, rows), self.y[rows], clients, {name: self.columns[name][rows] for name in self.columns}
+        )
 
     @property
     def labelled(self) -> bool:
@@ -70,6 +140,8 @@ class Dataset:
     """For each of a table's last columns that are categories: how many ids it has, from 0. Ids are float32 in x."""
     arrays: tuple[NamedShape, ...] = ()
     """How a row of x [N, total] is made, if a sample is several arrays in turn (see raysim.data.arrays)."""
+    tokenizer: str | None = None
+    """The digest of the tokenizer, for texts with one: two tokenizers may give one id different meanings."""
     notes: tuple[str, ...] = ()
     """What the loader read, left out and changed, a phrase each; `raysim check` and a run's start show them."""
     doubts: tuple[str, ...] = ()

@@ -5,13 +5,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge, doc
 
 from raysim.data.dataset import Array, Dataset, Split
+from raysim.data.image_table import read_table
+from raysim.data.images_on_disk import ImagesOnDisk, open_store
 from raysim.data.pictures import COLORS, DEPTHS, EncodedImage, Findings, Look, decode
-from raysim.system.capacity import require_memory
+from raysim.system.capacity import GIB, fits_into_memory, require_memory
 from raysim.system.errors import ConfigError
 
 AT_ONCE = 1000  # images queued for the threads
@@ -21,6 +24,33 @@ Labelled = Sequence[tuple[Path, int]]
 
 Color = Literal["white", "black"] | tuple[int, int, int]
 """The key `background`, which `pictures.Background` describes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadKeys:
+    """The keys of datasets of image files: whether all images are decoded at once."""
+
+    load: Annotated[
+        Literal["memory", "disk"] | None,
+        doc(
+            "whether all images are decoded into memory at the start, or each one as it is first needed, then read "
+            "from a file of decoded images; null is memory if they fit into half of it"
+        ),
+    ] = None
+    decoded_gib: Annotated[
+        Annotated[float, Ge(0)] | None,
+        doc(
+            "the GiB of that file, below dataset.root; further images are decoded each time; null is half of the "
+            "disk's free space"
+        ),
+    ] = None
+
+    def on_disk(self, nbytes: int) -> bool:
+        """Return whether images of this size, decoded, are read as they are needed."""
+        return self.load == "disk" or (self.load is None and not fits_into_memory(nbytes))
+
+
+IN_MEMORY = LoadKeys(load="memory")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +73,52 @@ def decode_dataset(
     grey: bool,
     background: Color,
     stored: Collection[Path] = (),
+    root: Path = Path(),
+    keys: LoadKeys = IN_MEMORY,
 ) -> Dataset:
-    """Return a dataset of image files, as `decode_pictures` does. Those in `stored` are not turned upright.
+    """Return a dataset of image files. Those in `stored` are not turned upright.
+
+    `keys` say whether they are decoded here, as `decode_pictures` does, or as they are needed. Then `root` is the
+    folder of the datasets, for the file of decoded images.
 
     Raises:
-        ConfigError: see `decode_pictures`.
+        ConfigError: see `decode_pictures`. Of images that are decoded later, one is absent, or there can be no file.
     """
+    if keys.on_disk((len(train) + len(test)) * size * size * (1 if grey else 3)):
+        return _leave_on_disk(train, test, classes, names, Look(size, grey, _color(background)), stored, root, keys)
     pictures = [[EncodedImage(str(path), path, path in stored) for path, _ in images] for images in (train, test)]
     pixels = decode_pictures(*pictures, size=size, grey=grey, background=background)
     y = [np.array([label for _, label in images], np.int64) for images in (train, test)]
     splits = Split(pixels.train, y[0]), Split(pixels.test, y[1])
     return Dataset(*splits, classes, names, notes=pixels.notes, doubts=pixels.doubts)
+
+
+def _color(background: Color) -> tuple[int, int, int]:
+    return COLORS[background] if isinstance(background, str) else background
+
+
+def _leave_on_disk(
+    train: Labelled,
+    test: Labelled,
+    classes: int,
+    names: tuple[str, ...] | None,
+    look: Look,
+    stored: Collection[Path],
+    root: Path,
+    keys: LoadKeys,
+) -> Dataset:
+    """Return a dataset of images that are decoded as they are needed."""
+    as_stored = np.array([path in stored for images in (train, test) for path, _ in images], bool)
+    table = read_table([str(path) for images in (train, test) for path, _ in images])
+    store = open_store(table, look, as_stored, root, keys.decoded_gib)
+    splits = []
+    for first, images in ((0, train), (len(train), test)):
+        x = ImagesOnDisk([store], np.arange(first, first + len(images)))
+        splits.append(Split(x, np.array([label for _, label in images], np.int64)))
+    whole = len(table) * int(np.prod(store.shape)) / GIB
+    kept = "all of them" if store.kept == len(table) else f"{store.kept:,} of them"
+    note = f"images are decoded as they are needed (load: disk), {whole:,.1f} GiB; {kept} stay in {store.path}.pixels"
+    return Dataset(splits[0], splits[1], classes, names, notes=(note,))
 
 
 def decode_pictures(
@@ -70,7 +135,7 @@ def decode_pictures(
     """
     count = len(train) + len(test)
     require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
-    look = Look(size, grey, COLORS[background] if isinstance(background, str) else background)
+    look = Look(size, grey, _color(background))
     x, y = (np.empty((len(part), 1 if grey else 3, size, size), np.uint8) for part in (train, test))
 
     def name_of(number: int) -> str:

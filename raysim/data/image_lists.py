@@ -5,16 +5,17 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Le, doc
 
 from raysim.config.error_text import show
+from raysim.config.signature import takes_keys_of
 from raysim.data.class_order import describe_classes
 from raysim.data.columns import as_column
 from raysim.data.dataset import Array, Dataset, Declared, MissingData
-from raysim.data.decoding import Labelled, decode_dataset
+from raysim.data.decoding import Labelled, LoadKeys, decode_dataset
 from raysim.data.image_files import list_images
 from raysim.data.paths import RELATIVE, require_file
 from raysim.data.pictures import WHITE, Background
@@ -37,6 +38,7 @@ class _Listed:
     numbers: list[int]
 
 
+@takes_keys_of(LoadKeys, before="load")
 def image_list(
     root: Path,
     download: bool,
@@ -54,6 +56,7 @@ def image_list(
     columns: Annotated[
         tuple[str, ...], doc("the names of further columns in the lines, such as a time, for scenario.kind=by_column")
     ] = (),
+    **keys: Any,
 ) -> Dataset:
     """Images in two text files of lines `path label`: official splits, as of DomainNet, DN4IL and PACS.
 
@@ -89,7 +92,15 @@ def image_list(
         _require_images(listed.images, listed.file, declared)
     names = _name_folders(training.images, classes)
     dataset = decode_dataset(
-        training.images, testing.images, classes, names, size=size, grey=grey, background=background
+        training.images,
+        testing.images,
+        classes,
+        names,
+        size=size,
+        grey=grey,
+        background=background,
+        root=root,
+        keys=LoadKeys(**keys),
     )
     training_split, testing_split = (
         replace(split, clients=ids[part], columns={name: parts[part] for name, parts in values.items()})
@@ -99,12 +110,14 @@ def image_list(
     return replace(dataset, train=training_split, test=testing_split, notes=notes)
 
 
+@takes_keys_of(LoadKeys, before="load")
 def tiny_imagenet(
     root: Path,
     download: bool,
     *,
     path: Annotated[str, doc("the unpacked folder; relative, it starts at dataset.root")] = "tiny-imagenet-200",
     size: Annotated[int, Ge(1), Le(4096), doc("height and width of the resized images")] = 64,
+    **keys: Any,
 ) -> Dataset:
     """Tiny-ImageNet 64 x 64 RGB, 200 classes, 100000 + 10000 images, in its original folder (Le and Yang 2015).
 
@@ -132,7 +145,9 @@ def tiny_imagenet(
     _require_images(test, annotations, declared)
     name_of_wnid = {fields[0]: fields[-1].partition(",")[0] for _, fields in _read_table(folder / "words.txt")}
     names = tuple(name_of_wnid.get(wnid, wnid) for wnid in wnids)
-    return decode_dataset(train, test, len(wnids), names, size=size, grey=False, background=WHITE)
+    return decode_dataset(
+        train, test, len(wnids), names, size=size, grey=False, background=WHITE, root=root, keys=LoadKeys(**keys)
+    )
 
 
 def _read_list(key: str, file: Path, folder: Path, first_label: int, further: Sequence[str]) -> _Listed:

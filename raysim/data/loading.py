@@ -15,7 +15,7 @@ import numpy as np
 from raysim.config import Config, load
 from raysim.config.error_text import show
 from raysim.data.columns import check_columns
-from raysim.data.dataset import Array, Dataset, MissingData, Split
+from raysim.data.dataset import Array, Dataset, MissingData, Split, Unread, read_all
 from raysim.objectives.objective import IGNORED
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
@@ -119,7 +119,7 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
         raise ConfigError(f"dataset {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
     for part, split in (("train", dataset.train), ("test", dataset.test)):
         arrays = () if not isinstance(split, Split) else (split.x, split.y, *[split.clients][split.clients is None :])
-        if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
+        if not arrays or not all(isinstance(array, np.ndarray | Unread) for array in arrays):
             kinds = ", ".join(type(array).__name__ for array in arrays or (split,))
             raise ConfigError(f"dataset {name}, {part} split: found {kinds}; use Split(x, y) of numpy arrays")
     if not isinstance(dataset.classes, int) or dataset.classes < 1:
@@ -158,7 +158,7 @@ def _check_arrays(dataset: Dataset, name: str) -> None:
             raise ConfigError(f"dataset {name}, {part} split: x is {x.shape}; use [N, {total}] for these arrays")
         begin = 0
         for array, shape, ids in dataset.arrays:
-            values, begin = x[:, begin : begin + prod(shape)], begin + prod(shape)
+            values, begin = read_all(x)[:, begin : begin + prod(shape)], begin + prod(shape)
             if ids is not None and not 0 <= values.min() <= values.max() < ids:
                 found = f"found ids from {values.min()} to {values.max()} in {array}"
                 raise ConfigError(f"dataset {name}, {part} split: {found}; allowed are 0..{ids - 1}")
@@ -175,7 +175,7 @@ def _check_categories(dataset: Dataset, name: str) -> None:
                 f"dataset {name}, {part} split: x is {x.dtype} of shape {x.shape}; use float32 of shape [N, D], with "
                 f"ids of the {len(sizes)} categories in the last columns"
             )
-        for size, ids in zip(sizes, x[:, -len(sizes) :].T, strict=True):
+        for size, ids in zip(sizes, read_all(x)[:, -len(sizes) :].T, strict=True):
             if ids.min() < 0 or ids.max() >= size or (ids != np.rint(ids)).any():
                 found = f"ids from {ids.min():g} to {ids.max():g}"
                 raise ConfigError(
@@ -185,7 +185,7 @@ def _check_categories(dataset: Dataset, name: str) -> None:
 
 def _check_ids(dataset: Dataset, name: str) -> Dataset:
     """Return a dataset of ids with its `vocabulary` set."""
-    samples = (dataset.train.x, dataset.test.x)
+    samples = (read_all(dataset.train.x), read_all(dataset.test.x))
     lowest, highest = min(int(x.min()) for x in samples), max(int(x.max()) for x in samples)
     ids = dataset.vocabulary or highest + 1
     if lowest < 0 or highest >= ids:
@@ -215,7 +215,7 @@ def _check_split(split: Split, where: str, classes: int) -> None:
         lowest, highest = counted.min(initial=classes), counted.max(initial=-1)
         if counted.size and (lowest < 0 or highest >= classes):
             raise ConfigError(f"{where}: labels run from {lowest} to {highest}; allowed are 0..{classes - 1}")
-    if x.dtype == np.float32 and not np.isfinite(x).all():
+    if x.dtype == np.float32 and not np.isfinite(read_all(x)).all():
         raise ConfigError(f"{where}: x holds NaN or infinite values; every value must be finite")
     if split.clients is not None:
         check_clients(split.clients, f"{where}: clients", len(y))

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.component_blocks import ChannelStatistics
-from raysim.data.dataset import Array, Split
+from raysim.data.dataset import Array, Split, Unread
 from raysim.data.transforms import DRAWN, CustomAugmentation, apply_augmentation, apply_custom, draw_augmentation
 
 TOGETHER = 2**20  # bytes of batches fetched together: single fetches are slower, as training evicts the caches
@@ -59,7 +60,10 @@ class Source:
 
     def take(self, split: Split) -> None:
         """Use the samples of another split of the same shape and dtype."""
-        self.x = _borrow(split.x.reshape(len(split), -1)).to(self.device)
+        x = split.x
+        self._unread = x if isinstance(x, Unread) else None
+        array = np.empty((0, *self.shape), x.dtype) if isinstance(x, Unread) else x
+        self.x = _borrow(array.reshape(len(array), prod(self.shape))).to(self.device)
         self.y = _borrow(split.y).to(self.device)
         self._cpu_targets = _borrow(split.y)  # on the CPU, so that a lookup there does not wait for the GPU
 
@@ -88,7 +92,19 @@ class Source:
             task: the task with the map that transforms the samples, one number or int64 [B].
             drawn: the augmentation from `draw`, int64 [B, 3 + ...]; None disables augmentation.
         """
-        return self.shown(self._transform(self.x.index_select(0, rows), task).view(-1, *self.shape), drawn)
+        return self._show(next(self._gather_each([rows])), task, drawn)
+
+    def _show(self, x: Tensor, task: int | Tensor, drawn: Tensor | None) -> Tensor:
+        """Return samples [B, D], as they are stored, as a batch; see `fetch`."""
+        return self.shown(self._transform(x, task).view(-1, *self.shape), drawn)
+
+    def _gather_each(self, parts: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield copies of the samples [n, D] of consecutive parts of rows (int64 [n]), as they are stored."""
+        if self._unread is None:
+            yield from (self.x.index_select(0, rows) for rows in parts)
+            return
+        for x in self._unread.read_each([rows.cpu().numpy() for rows in parts]):
+            yield torch.from_numpy(x.reshape(len(x), -1)).to(self.device)
 
     def shown(self, x: Tensor, drawn: Tensor | None = None) -> Tensor:
         """Return samples [B, *shape] as a model sees those of the split: augmented, scaled and normalized; see `fetch`.
@@ -118,13 +134,13 @@ class Source:
         size = max(sizes, default=0) * prod(self.shape) * (4 if self.x.dtype == torch.uint8 else self.x.element_size())
         separately = self._custom or size % ALIGNED.get(self.device.type, size + 1)
         together = 1 if separately else max(1, TOGETHER // max(size, 1))
-        end = 0
-        for first in range(0, len(sizes), together):
-            sizes_of_part = sizes[first : first + together]
-            begin, end = end, end + sum(sizes_of_part)
-            part = slice(begin, end)
+        groups = [sizes[first : first + together] for first in range(0, len(sizes), together)]
+        ends = np.cumsum([0, *map(sum, groups)]).tolist()
+        parts = [slice(begin, end) for begin, end in pairwise(ends)]
+        gathered = self._gather_each([rows[part] for part in parts])
+        for sizes_of_part, part, stored in zip(groups, parts, gathered, strict=True):
             of_task = task[part] if isinstance(task, Tensor) else task
-            x = self.fetch(rows[part], of_task, None if drawn is None else drawn[part])
+            x = self._show(stored, of_task, None if drawn is None else drawn[part])
             # not views: autograd would count a change in place for all of them
             yield from x.unsafe_split_with_sizes(sizes_of_part)
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from raysim.data.dataset import Array, Dataset, Split, blank
+from raysim.data.dataset import Array, Dataset, Split, Unread, blank
 from raysim.data.text import share_words
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -142,14 +142,12 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
         for (name, _), rows_of_train, rows_of_test in zip(named, train_rows, test_rows, strict=True)
     ]
     vocabulary = max((dataset.vocabulary or 0 for dataset in sets), default=0) or None
-    names, words = sets[reference].names, sets[reference].words
     notes, doubts = (
         tuple(f"{name}: {line}" for (name, _), lines in zip(named, of_sets, strict=True) for line in lines)
         for of_sets in ([dataset.notes for dataset in sets], [dataset.doubts for dataset in sets])
     )
-    arrays = sets[reference].arrays
-    joined = Dataset(train, test, classes, names, missing, vocabulary, words, arrays=arrays, notes=notes, doubts=doubts)
-    return joined, tasks
+    joined = replace(sets[reference], train=train, test=test, missing=missing, vocabulary=vocabulary)
+    return replace(joined, notes=notes, doubts=doubts), tasks
 
 
 def _check_domains(named: Sequence[tuple[str, Dataset]], reference: int) -> None:
@@ -159,6 +157,11 @@ def _check_domains(named: Sequence[tuple[str, Dataset]], reference: int) -> None
         if other.categories:
             raise ConfigError(
                 f"{where} categories, whose ids differ between tables; join the tables, and use scenario.kind=by_column"
+            )
+        if other.tokenizer != first.tokenizer or other.arrays != first.arrays:
+            raise ConfigError(
+                f"{where} texts of another tokenizer or length than {first_name}; give all the same dataset.tokenizer, "
+                "length and token_types"
             )
         if other.names is not None and first.names is not None and other.names != first.names:
             if {*other.names} == {*first.names}:
@@ -198,9 +201,17 @@ def _convert(dataset: Dataset, size: tuple[int, ...], channels: int) -> Dataset:
     train, test = (
         replace(split, x=np.repeat(x, channels // x.shape[1], axis=1))
         for split in (dataset.train, dataset.test)
-        for x in [resize(split.x, size)]
+        for x in [resize(_in_memory(split.x), size)]
     )
     return replace(dataset, train=train, test=test)
+
+
+def _in_memory(x: Array | Unread) -> Array:
+    """Return samples that can be changed. Raises ConfigError: they are read from files as they are needed."""
+    if isinstance(x, Unread):
+        found = f"found images of {' x '.join(map(str, x.shape[1:]))} that are read as they are needed (load: disk)"
+        raise ConfigError(f"scenario.shift.domains: {found}, allowed: the same size and grey for all datasets")
+    return x
 
 
 def resize(images: Array, size: tuple[int, ...]) -> Array:
@@ -231,11 +242,20 @@ def _join(splits: Sequence[Split], shape: tuple[int, ...] | None) -> tuple[Split
     """Return the splits concatenated, and the rows of each. With a `shape`, the samples are placeholders of it."""
     sizes = [len(split) for split in splits]
     rows = np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
-    x = [split.x for split in splits]
-    joined = np.concatenate(x) if shape is None else blank(sum(sizes), shape, x[0].dtype)
+    joined = (
+        _join_samples([split.x for split in splits]) if shape is None else blank(sum(sizes), shape, splits[0].x.dtype)
+    )
     clients = [split.clients for split in splits if split.clients is not None]
     client_ids = np.concatenate(clients) if len(clients) == len(splits) else None
     return Split(joined, np.concatenate([split.y for split in splits]), client_ids), rows
+
+
+def _join_samples(x: Sequence[Array | Unread]) -> Array | Unread:
+    unread, arrays = [one for one in x if isinstance(one, Unread)], [one for one in x if not isinstance(one, Unread)]
+    if unread and arrays:
+        found = f"found load: disk for {len(unread)} of {len(x)} datasets (null chooses by size)"
+        raise ConfigError(f"scenario.shift.domains: {found}, allowed: the same for all")
+    return unread[0].join(unread[1:]) if unread else np.concatenate(arrays)
 
 
 def hold_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int) -> tuple[Dataset, list[Task]]:

@@ -9,7 +9,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt, doc
 
 from raysim.config.signature import takes_keys_of
-from raysim.data.dataset import Dataset
+from raysim.data.dataset import Dataset, read_all
 from raysim.data.json_lines import LineKeys, read_texts
 from raysim.data.text_targets import TextKeys, make_text_dataset
 from raysim.data.tokens import FIRST_WORD, UNKNOWN, number_words
@@ -69,7 +69,7 @@ def reword(dataset: Dataset, words: tuple[str, ...]) -> Dataset:
     """Return a dataset of texts with the ids of another's `words`. Words that are not among them become unknown."""
     ids = number_words(words)
     table = np.array([0, UNKNOWN, *(ids.get(word, UNKNOWN) for word in dataset.words or ())], np.int64)
-    train, test = (replace(split, x=table[split.x]) for split in (dataset.train, dataset.test))
+    train, test = (replace(split, x=table[read_all(split.x)]) for split in (dataset.train, dataset.test))
     return replace(dataset, train=train, test=test, vocabulary=FIRST_WORD + len(words), words=words)
 
 

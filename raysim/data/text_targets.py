@@ -1,6 +1,6 @@
-"""Texts with labels as a dataset: ids by a vocabulary of their own or by a tokenizer, and what is to be learned."""
+"""Texts with labels as a dataset: ids by a vocabulary of the texts or by a tokenizer, and what is to be learned."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal
 
@@ -11,12 +11,13 @@ from raysim.config.error_text import show
 from raysim.data.arrays import join_arrays
 from raysim.data.class_order import describe_classes
 from raysim.data.dataset import Array, Dataset, Split
-from raysim.data.json_lines import LabeledTexts, Texts
-from raysim.data.tokenizers import Encoded, TextTokenizer, next_tokens
+from raysim.data.json_lines import LabeledTexts
+from raysim.data.tokenizers import TextIds, TextTokenizer, describe_encoded, next_tokens
 from raysim.data.tokens import FIRST_WORD, TokenKeys, index_texts
+from raysim.objectives import IGNORED
 from raysim.system.errors import ConfigError
 
-OF_TOKENS = ("token", "lower", "vocabulary")  # keys of a vocabulary of one's own
+OF_TOKENS = ("token", "lower", "vocabulary")  # keys of a vocabulary of the texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class TextKeys(TokenKeys):
     ] = "label"
 
     def check(self) -> None:
-        """Refuse keys that mean nothing beside the others.
+        """Refuse keys that mean nothing with the others.
 
         Raises:
             ConfigError: a key of words is set with a tokenizer, or one that needs a tokenizer without.
@@ -81,48 +82,44 @@ def make_text_dataset(found: LabeledTexts, keys: TextKeys, label: str, where: ob
 
 def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str) -> Dataset:
     """Return a dataset of texts as ids of a tokenizer."""
-    tokenizer = TextTokenizer(name)
-    encoded = [tokenizer.encode(part.texts, keys.length) for part in (found.train, found.test)]
-    parts, targets, left_out = [found.train, found.test], [found.train.y, found.test.y], 0
-    labels = tuple(map(str, found.labels))
-    if keys.target == "next_token":
-        kept = [np.flatnonzero(one.mask.sum(1) > 1) for one in encoded]
-        left_out = sum(len(one.mask) - len(rows) for one, rows in zip(encoded, kept, strict=True))
-        encoded = [one.take(rows) for one, rows in zip(encoded, kept, strict=True)]
-        parts = [
-            replace(
-                _take(part, rows), columns={**_take(part, rows).columns, label: _values(part.y[rows], found.labels)}
-            )
-            for part, rows in zip(parts, kept, strict=True)
-        ]
-        targets = [next_tokens(one.ids, one.mask) for one in encoded]
+    tokenizer, parts = TextTokenizer(name), (found.train, found.test)
+    encoded = [tokenizer.encode(part.texts, keys.length) for part in parts]
     of_train, of_test = (_arrays(one, keys.token_types) for one in encoded)
-    numbers = {"input_ids": tokenizer.size, "attention_mask": 2}
-    x_train, x_test, arrays = join_arrays(of_train, of_test, numbers)
-    train, test = (
-        Split(x, y, part.clients, part.columns) for x, y, part in zip((x_train, x_test), targets, parts, strict=True)
-    )
-    names = labels if isinstance(found.labels[0], str) and keys.target == "label" else None
-    notes = [*found.notes, *_describe(encoded, keys.length, tokenizer)]
-    if left_out:
-        notes.append(f"left out: {left_out:,} texts of one token, which none follows")
+    *rows, arrays = join_arrays(of_train, of_test, {"input_ids": tokenizer.size, "attention_mask": 2})
+    train, test = (Split(x, part.y, part.clients, part.columns) for x, part in zip(rows, parts, strict=True))
+    labels, notes = tuple(map(str, found.labels)), [*found.notes, *describe_encoded(encoded, keys.length, tokenizer)]
+    classes, names = len(labels), labels if isinstance(found.labels[0], str) else None
+    if keys.target == "next_token":
+        notes += _describe_short(encoded)
+        train, test = (
+            _predict_tokens(split, one, {label: _values(split.y, found.labels)})
+            for split, one in zip((train, test), encoded, strict=True)
+        )
+        classes, names = tokenizer.size, None
     return Dataset(
         train,
         test,
-        len(labels) if keys.target == "label" else tokenizer.size,
+        classes,
         names,
         vocabulary=tokenizer.size,
         arrays=arrays,
+        tokenizer=tokenizer.digest,
         notes=(*notes, describe_classes(labels)),
         doubts=tokenizer.doubt(keys.length),
     )
 
 
-def _take(part: Texts, rows: Array) -> Texts:
-    """Return the texts of these rows."""
-    clients = None if part.clients is None else part.clients[rows]
-    texts = [part.texts[row] for row in rows]
-    return Texts(texts, part.y[rows], clients, {name: values[rows] for name, values in part.columns.items()})
+def _predict_tokens(split: Split, encoded: TextIds, columns: Mapping[str, Array]) -> Split:
+    """Return a split with the next tokens as targets, and without texts of one token, which none follows."""
+    targets = next_tokens(encoded.ids, encoded.mask)
+    split = replace(split, y=targets, columns={**split.columns, **columns})
+    return split.take((targets != IGNORED).any(1))
+
+
+def _describe_short(encoded: Sequence[TextIds]) -> list[str]:
+    """Return a note on texts that are left out."""
+    short = sum(int((one.mask.sum(1) < 2).sum()) for one in encoded)
+    return [f"left out: {short:,} texts of one token, which none follows"] if short else []
 
 
 def _values(y: Array, labels: Sequence[int | str]) -> Array:
@@ -130,17 +127,7 @@ def _values(y: Array, labels: Sequence[int | str]) -> Array:
     return np.array(labels if isinstance(labels[0], str) else [float(label) for label in labels])[y]
 
 
-def _arrays(encoded: Encoded, types: bool) -> dict[str, Array]:
+def _arrays(encoded: TextIds, types: bool) -> dict[str, Array]:
     """Return the arrays that a model receives, by name."""
     arrays: dict[str, Array] = {"input_ids": encoded.ids, "attention_mask": encoded.mask}
     return arrays | ({"token_type_ids": encoded.types} if types else {})
-
-
-def _describe(encoded: Sequence[Encoded], length: int, tokenizer: TextTokenizer) -> list[str]:
-    """Return notes on texts that are cut, and on texts without a token."""
-    count, cut, empty = (sum(getattr(one, name) for one in encoded) for name in ("count", "cut", "empty"))
-    notes = [f"cut {cut:,} of {count:,} texts to {length:,} tokens"] if cut else []
-    if empty:
-        token = show(tokenizer.inner.convert_ids_to_tokens(tokenizer.filler))
-        notes.append(f"{empty:,} of {count:,} texts without a token are the token {token}")
-    return notes

@@ -1,7 +1,6 @@
 """Tokens of texts: how they are found, and their ids by how often the training texts have them."""
 
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from annotated_types import Ge, doc
 
 from raysim.config.error_text import show
 from raysim.data.dataset import Array
+from raysim.objectives.words import with_marks
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
@@ -22,7 +22,6 @@ UNKNOWN, FIRST_WORD = 1, 2
 """The ids of an unknown token and of the most frequent word. Id 0 is padding (see models/inputs)."""
 
 MOST_IDS = 10_000
-JOINERS = "\u200c\u200d"  # between letters of one word, in Persian and in Indic scripts
 
 Text = TypeVar("Text")
 
@@ -69,10 +68,8 @@ class TokenKeys:
 
 @cache
 def word() -> re.Pattern[str]:
-    r"""Return the pattern of a word. Python's \w does not match the vowel signs of Thai or Hindi, which are marks."""
-    marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
-    # that is \w[\w and marks]*, but no letter or space of ASCII is looked for among the marks, which takes long
-    inside = rf"\w+(?:(?![\x00-\x7f])[{re.escape(''.join(marks) + JOINERS)}]\w*)*"
+    """Return the pattern of a word: letters with their marks, and apostrophes inside."""
+    inside = with_marks(r"\w")
     return re.compile(f"{inside}(?:'{inside})*")
 
 

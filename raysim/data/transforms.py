@@ -17,9 +17,10 @@ from torch.nn.functional import pad
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.config.document import to_plain
 from raysim.config.error_text import show
-from raysim.data.dataset import Array, Dataset, Split
+from raysim.data.dataset import Array, Dataset, Split, Unread
 from raysim.system.custom_code import place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
+from raysim.system.progress import tell_progress
 
 AUGMENTATIONS: Mapping[str, str] = {"crop": "raysim.data.transforms:crop", "flip": "raysim.data.transforms:flip"}
 """Name in YAML -> `module:function`. crop and flip are drawn and applied together, before custom augmentations."""
@@ -33,6 +34,7 @@ numbers / 2^53 is uniform on [0, 1). The samples are unscaled: uint8 from 0 to 2
 PADDING = 4  # pixels, as in RandomCrop(size, padding=4)
 DRAWN = 3  # columns for crop and flip
 LARGEST_NUMBER = 2**53  # exclusive
+TOGETHER = 256  # images of a pass over all of them
 
 
 def crop(images: Tensor, numbers: Tensor) -> Tensor:
@@ -61,6 +63,8 @@ def check_augmentation(augment: Sequence[str], custom: Sequence[CustomAugmentati
         raise ConfigError(
             f"dataset.augment: {', '.join(built_in)} needs images (C, H, W), the samples {what} shape {shape}"
         )
+    if not custom:
+        return
     with locate_errors("dataset.augment, tried on two samples"):
         x = torch.from_numpy(split.x[:2].copy())
         apply_custom(custom, x, torch.tensor([0, LARGEST_NUMBER - 1])[: len(x), None].expand(-1, len(custom)))
@@ -144,6 +148,8 @@ def normalization(value: Literal["none", "standard"] | ChannelStatistics, datase
             "allowed: none; counts can be scaled before they are saved"
         )
     channels = dataset.shape[0] if len(dataset.shape) == 3 else 1
+    if value == "standard" and isinstance(x, Unread):
+        return _count_pixels(x)
     if value == "standard":
         flat = x.reshape(len(x), channels, -1)
         means, stds = zip(*(_moments(flat[:, channel]) for channel in range(channels)), strict=True)
@@ -153,15 +159,34 @@ def normalization(value: Literal["none", "standard"] | ChannelStatistics, datase
     return value
 
 
+def _count_pixels(x: Unread) -> ChannelStatistics:
+    """Return the statistics of uint8 images [N, C, H, W] in one pass over all of them. They equal those of an array."""
+    counts = np.zeros((x.shape[1], 256), np.int64)
+    for start, images in zip(range(0, len(x), TOGETHER), x.read_each(_parts_of(len(x))), strict=True):
+        tell_progress(f"reading all images for dataset.normalize: {start:,} of {len(x):,}", start / len(x))
+        counts += [np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(len(counts))]
+    means, stds = zip(*(_moments_of_counts(of_channel) for of_channel in counts), strict=True)
+    return ChannelStatistics(mean=means, std=stds)
+
+
+def _parts_of(samples: int) -> list[npt.NDArray[np.int64]]:
+    return [np.arange(start, min(start + TOGETHER, samples)) for start in range(0, samples, TOGETHER)]
+
+
+def _moments_of_counts(counts: Array) -> tuple[float, float]:
+    """Return the moments of uint8 values, scaled to 0..1, by how many samples have each value, int64 [256]."""
+    levels = np.arange(256) / 255
+    mean = float((counts * levels).sum() / counts.sum())
+    std = float(np.sqrt((counts * (levels - mean) ** 2).sum() / counts.sum()))
+    return mean, std if np.count_nonzero(counts) > 1 else 1.0  # rounding makes a small deviation of equal values
+
+
 def _moments(values: Array) -> tuple[float, float]:
     """Return mean and population standard deviation in float64. The standard deviation of equal values becomes 1.
 
     uint8 values are scaled to 0..1. They are counted first, so that the order of summing does not matter.
     """
     if values.dtype == np.uint8:
-        counts, levels = np.bincount(values.reshape(-1), minlength=256), np.arange(256) / 255
-        mean = float((counts * levels).sum() / counts.sum())
-        std = float(np.sqrt((counts * (levels - mean) ** 2).sum() / counts.sum()))
-    else:
-        mean, std = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+        return _moments_of_counts(np.bincount(values.reshape(-1), minlength=256))
+    mean, std = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     return mean, std if values.min() < values.max() else 1.0  # rounding makes a small deviation of equal values

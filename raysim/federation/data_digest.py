@@ -4,6 +4,7 @@ import hashlib
 
 import numpy as np
 
+from raysim.data.dataset import Unread
 from raysim.federation.federation import Federation
 from raysim.system.capacity import GIB
 
@@ -12,6 +13,8 @@ READ = GIB  # bytes of an array; of a larger one, equally spaced samples are rea
 
 def digest_data(federation: Federation) -> str:
     """Return the SHA-256 digest of the samples, targets, client ids and columns.
+
+    Of images that are decoded as they are needed, it is of their files' paths, sizes and times.
 
     If features replace the samples, the digest is of the samples: machines may compute different bits of features.
     """
@@ -23,5 +26,8 @@ def digest_data(federation: Federation) -> str:
         clients = () if split.clients is None else (split.clients,)
         for array in (split.x, split.y, *clients, *(split.columns[name] for name in sorted(split.columns))):
             digest.update(f"{array.dtype} {array.shape}".encode())
+            if isinstance(array, Unread):
+                digest.update(array.digest.encode())
+                continue
             digest.update(np.ascontiguousarray(array[:: max(1, -(-array.nbytes // READ))]).view(np.uint8).data)
     return digest.hexdigest()

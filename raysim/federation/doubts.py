@@ -20,9 +20,9 @@ def describe_doubts(federation: Federation) -> list[str]:
 
 def _doubts(federation: Federation) -> Iterator[str]:
     dataset = federation.dataset
-    x = dataset.train.x[:FIRST]
+    x = dataset.train.x
     of_images = len(federation.shape) == 3 and not federation.raw_shape and federation.normalization is None
-    if of_images and x.dtype == np.float32 and (largest := float(np.abs(x).max(initial=0))) > LARGEST:
+    if of_images and x.dtype == np.float32 and (largest := float(np.abs(x[:FIRST]).max(initial=0))) > LARGEST:
         advice = "save uint8, which is divided by 255, or set dataset.normalize=standard"
         yield f"dataset: found images of floats up to {largest:.6g}, which are used as they are; {advice}"
     if len(federation.shape) == 3 and not federation.raw_shape and x.shape[-1] in (1, 3) and min(x.shape[1:3]) > 4:

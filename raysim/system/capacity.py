@@ -62,6 +62,11 @@ def this_machine() -> Capacity:
     return Capacity(max(1, int(allowed)), torch.cuda.device_count(), memory)
 
 
+def fits_into_memory(nbytes: int) -> bool:
+    """Return whether arrays take at most half of this machine's memory."""
+    return nbytes <= MOST_FOR_DATA * (this_machine().memory or math.inf)
+
+
 def require_memory(nbytes: int, key: str, found: object) -> None:
     """Refuse arrays that take more than half of this machine's memory.
 
@@ -73,8 +78,8 @@ def require_memory(nbytes: int, key: str, found: object) -> None:
     Raises:
         ConfigError: the arrays are too large.
     """
-    most = MOST_FOR_DATA * (this_machine().memory or math.inf)
-    if nbytes > most:
+    if not fits_into_memory(nbytes):
+        most = MOST_FOR_DATA * (this_machine().memory or math.inf)
         raise ConfigError(
             f"{key}: found {found}, which takes {nbytes / GIB:,.1f} GiB, allowed: what fits into {most / GIB:.1f} "
             "GiB, half of this machine's memory"

@@ -198,7 +198,9 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path, content):
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
     many(tmp_path, dog=4)
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2 * 4 * 9 * 3 - 1))
-    assert refusal(tmp_path, size=3).startswith("dataset.size: found 3 for 4 images, which takes 0.0 GiB, allowed:")
+    assert refusal(tmp_path, size=3, load="memory").startswith(
+        "dataset.size: found 3 for 4 images, which takes 0.0 GiB, allowed:"
+    )
 
 
 # as domains

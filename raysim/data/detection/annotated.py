@@ -10,7 +10,7 @@ from pathlib import Path
 from raysim.config.error_text import nearest, shorten, show
 from raysim.data.class_order import describe_classes
 from raysim.data.dataset import Dataset
-from raysim.data.decoding import Color, decode_dataset
+from raysim.data.decoding import Color, LoadKeys, decode_dataset
 from raysim.data.detection.box_rows import BoxRows, Row
 from raysim.data.detection.proportions import is_stored_size
 from raysim.data.pictures import read_sizes
@@ -69,6 +69,8 @@ def read_dataset(
     size: int,
     boxes: BoxRows,
     background: Color,
+    root: Path,
+    keys: LoadKeys,
 ) -> Dataset:
     """Return the dataset of annotated images, RGB uint8 [N, 3, size, size], with at most `boxes.keys.most` boxes each.
 
@@ -96,6 +98,8 @@ def read_dataset(
         grey=False,
         background=background,
         stored=frozenset(stored),
+        root=root,
+        keys=keys,
     )
     splits = [
         replace(split, y=pad_boxes([image.rows for image in images], most))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from xml.etree import ElementTree
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
+from raysim.config.signature import takes_keys_of
 from raysim.data.class_order import in_class_order
 from raysim.data.dataset import Dataset, Split
+from raysim.data.decoding import LoadKeys
 from raysim.data.detection.annotated import AnnotatedImage, label_of, number_names, read_dataset
 from raysim.data.detection.box_rows import BoxesOfImage, BoxRows, Edges, Row
 from raysim.data.detection.label_files import find_labels, to_number
@@ -26,6 +28,7 @@ from raysim.system.home import expand
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
+@takes_keys_of(LoadKeys, before="load")
 def carla(
     root: Path,
     download: bool,
@@ -38,6 +41,7 @@ def carla(
     size: Annotated[int, Ge(8), Le(4096), doc("height and width of the resized images, for any proportions")] = 128,
     boxes: BoxesOfImage = 64,
     background: Background = WHITE,
+    **keys: Any,
 ) -> Dataset:
     """Frames of CARLA: VEHICLE/000123.png, and their boxes as Pascal VOC in 000123.xml (Dosovitskiy et al., 2017).
 
@@ -75,7 +79,9 @@ def carla(
         for number, frame in enumerate(frames):
             sets[number >= first_test].append(_annotate(frame, files.get(frame), numbers, found))
             places[number >= first_test].append((vehicle, number))
-    dataset = read_dataset(*sets, names, size=size, boxes=found, background=background)
+    dataset = read_dataset(
+        *sets, names, size=size, boxes=found, background=background, root=root, keys=LoadKeys(**keys)
+    )
     parts = [_with_places(split, place) for split, place in zip((dataset.train, dataset.test), places, strict=True)]
     ids = np.array([vehicle.name for vehicle in vehicles])[[vehicle for vehicle, _ in places[0]]]
     notes = (*describe_files(listings), *dataset.notes)

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le, MinLen, doc
 
 from raysim.config.error_text import shorten
+from raysim.config.signature import takes_keys_of
 from raysim.data.dataset import Dataset, MissingData
+from raysim.data.decoding import LoadKeys
 from raysim.data.detection.annotated import AnnotatedImage, label_of, number_names, read_dataset
 from raysim.data.detection.box_rows import BoxesOfImage, BoxRows, Edges, Row
 from raysim.data.detection.coco_file import CocoFile, Id
@@ -25,6 +27,7 @@ from raysim.system.home import expand
 LONGEST = 500  # characters of a path in a message
 
 
+@takes_keys_of(LoadKeys, before="load")
 def coco(
     root: Path,
     download: bool,
@@ -40,6 +43,7 @@ def coco(
     size: Annotated[int, Ge(8), Le(4096), doc("height and width of the resized images, for any proportions")] = 128,
     boxes: BoxesOfImage = 64,
     background: Background = WHITE,
+    **keys: Any,
 ) -> Dataset:
     """Images with boxes in COCO's layout: TRAIN/*.jpg and annotations/instances_TRAIN.json (Lin et al., ECCV 2014).
 
@@ -63,7 +67,9 @@ def coco(
     training, testing = (
         _images(file, folder / part, numbers, found) for file, part in zip(files, (train, test), strict=True)
     )
-    dataset = read_dataset(training, testing, names, size=size, boxes=found, background=background)
+    dataset = read_dataset(
+        training, testing, names, size=size, boxes=found, background=background, root=root, keys=LoadKeys(**keys)
+    )
     listings = [_list_named(file, folder / part) for file, part in zip(files, (train, test), strict=True)]
     return replace(dataset, notes=(*describe_files(listings), *dataset.notes))
 

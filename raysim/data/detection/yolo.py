@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le, MinLen, doc
 
 from raysim.config.error_text import show
+from raysim.config.signature import takes_keys_of
 from raysim.config.yaml_text import read_yaml_texts
 from raysim.data.dataset import Dataset
+from raysim.data.decoding import LoadKeys
 from raysim.data.detection.annotated import AnnotatedImage, label_of, number_names, read_dataset
 from raysim.data.detection.box_rows import BoxesOfImage, BoxRows, Edges, Row
 from raysim.data.detection.label_files import find_labels, to_number
@@ -27,6 +29,7 @@ ALLOWED = (
 )
 
 
+@takes_keys_of(LoadKeys, before="load")
 def yolo(
     root: Path,
     download: bool,
@@ -41,6 +44,7 @@ def yolo(
     size: Annotated[int, Ge(8), Le(4096), doc("height and width of the resized images, for any proportions")] = 128,
     boxes: BoxesOfImage = 64,
     background: Background = WHITE,
+    **keys: Any,
 ) -> Dataset:
     """Images with boxes in YOLO's layout: images/TRAIN/NAME.jpg, labels/TRAIN/NAME.txt, and data.yaml with the names.
 
@@ -60,7 +64,9 @@ def yolo(
     training, testing = (
         _read_part(folder, part, listing, labels, found) for part, listing in zip((train, test), listings, strict=True)
     )
-    dataset = read_dataset(training, testing, names, size=size, boxes=found, background=background)
+    dataset = read_dataset(
+        training, testing, names, size=size, boxes=found, background=background, root=root, keys=LoadKeys(**keys)
+    )
     return replace(dataset, notes=(*describe_files(listings), *dataset.notes))
 
 

@@ -1,0 +1,209 @@
+"""Images that are decoded as they are needed: the same bits as in memory; changed and damaged files, and full disks."""
+
+import errno
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from raysim.config import load
+from raysim.data.custom_files import image_folder
+from raysim.data.dataset import Dataset, Unread
+from raysim.data.decoded_rows import DecodedRows
+from raysim.data.images_on_disk import ImagesOnDisk
+from raysim.data.loading import load_dataset
+from raysim.federation.data_digest import digest_data
+from raysim.federation.doubts import describe_doubts
+from raysim.federation.federation import build_federation
+from raysim.system.errors import ConfigError, RunError
+
+PER_CLASS = 9
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """4 classes of 9 images, of random pixels, and of other sizes than 8 x 8."""
+    draws = np.random.default_rng(0)
+    for label in ("ant", "bee", "cat", "dog"):
+        (tmp_path / "pets" / label).mkdir(parents=True)
+        for n in range(PER_CLASS):
+            picture = draws.integers(0, 256, (7 + n % 3, 10, 3), np.uint8)
+            Image.fromarray(picture).save(tmp_path / "pets" / label / f"{n}.png")
+    return tmp_path
+
+
+def read(root: Path, **keys: Any) -> Dataset:
+    return load_dataset(image_folder, str(root), False, {"path": "pets", "size": 8, **keys})
+
+
+def config(root: Path, **keys: Any) -> Any:
+    return load(
+        {
+            "name": "pets",
+            "dataset": {"name": "image_folder", "path": "pets", "size": 8, "root": str(root), **keys},
+            "scenario": {"kind": "class_incremental", "tasks": 2},
+            "clients": {"count": 2},
+            "methods": {"er": {}},
+            "model": {"name": "mlp", "hidden": [5]},
+            "training": {"rounds_per_task": 2, "batch_size": 4},
+            "logging": {"tensorboard": False},
+        }
+    )
+
+
+def test_images_of_the_disk_are_those_of_the_memory(pets):
+    here, there = read(pets), read(pets, load="disk")
+    assert isinstance(there.train.x, Unread)
+    assert isinstance(here.train.x, np.ndarray)
+    for split, other in ((here.train, there.train), (here.test, there.test)):
+        assert np.array_equal(split.y, other.y)
+        assert (split.x.shape, split.x.dtype) == (other.x.shape, other.x.dtype)
+        for _ in range(2):  # decoded, and then from the file
+            assert np.array_equal(split.x, other.x[:])
+    rows = np.array([3, 0, 3])
+    assert np.array_equal(here.train.x[rows], there.train.x[rows])
+    assert np.array_equal(here.train.x[5], there.train.x[5])
+    is_even = np.arange(len(here.train)) % 2 == 0
+    assert np.array_equal(here.train.take(is_even).x, there.train.take(is_even).x[:])
+
+
+def test_a_run_has_the_same_bits_for_any_hosts(pets, simulate):
+    expected = simulate(config(pets, normalize="standard", augment=["crop", "flip"])).sha256
+    for places in (None, [[0], [1]]):
+        for gib in (None, 0):
+            disk = config(pets, normalize="standard", augment=["crop", "flip"], load="disk", decoded_gib=gib)
+            assert simulate(disk, places=places).sha256 == expected
+
+
+def test_a_pickled_table_reads_the_same_file(pets):
+    x = read(pets, load="disk").train.x
+    again = pickle.loads(pickle.dumps(x))
+    assert np.array_equal(x[:], again[:])
+    assert x.digest == again.digest
+
+
+def test_decoded_images_are_kept_and_the_rest_is_decoded_each_time(pets, monkeypatch):
+    decoded: list[str] = []
+    real = ImagesOnDisk.__module__
+    original = __import__(real, fromlist=["decode"]).decode
+    monkeypatch.setattr(f"{real}.decode", lambda picture, *a: (decoded.append(picture.name), original(picture, *a))[1])
+    x = read(pets, load="disk").train.x
+    x[:], x[:]
+    assert len(decoded) == len({*decoded}) == len(x)
+    decoded.clear()
+    half = 18 * 3 * 8 * 8 / 2**30  # of the 36 images
+    x = read(pets, load="disk", decoded_gib=half, background="black").train.x
+    x[:], x[:]
+    again = len(decoded) - len(x)
+    assert 0.3 * len(x) < again < 0.7 * len(x)
+
+
+def test_rows_without_a_whole_record_are_decoded_again(pets):
+    found = read(pets, load="disk").train.x
+    expected = found[:]
+    (pixels,) = (pets / "decoded").glob("*.pixels")
+    content = bytearray(pixels.read_bytes())
+    content[3 * 8 * 8 * 2 + 5] ^= 1  # one bit of the third image
+    pixels.write_bytes(content)
+    assert np.array_equal(found[:], expected)
+    assert pixels.read_bytes() != bytes(content)
+    (rows,) = (pets / "decoded").glob("*.rows")
+    os.truncate(rows, 24)  # in the second record
+    os.truncate(pixels, 100)
+    assert np.array_equal(found[:], expected)
+
+
+def test_a_file_that_changes_ends_the_run(pets):
+    x = read(pets, load="disk").train.x
+    file = x.path(0)
+    status = os.stat(file)
+    x[0]
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(RunError, match=f"{file} has changed since the run began; put that file back"):
+        x[0]
+    file.unlink()
+    with pytest.raises(RunError, match="cannot be read any more"):
+        x[0]
+
+
+def test_other_content_of_the_same_size_and_time_is_noticed_when_it_is_read_again(pets):
+    x = read(pets, load="disk", decoded_gib=0).train.x
+    file = x.path(0)
+    x[0]
+    status, content = os.stat(file), bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(RunError, match="has changed since the run began"):
+        x[0]
+
+
+def test_damaged_files_and_16_bits_are_one_line(pets):
+    (pets / "pets" / "ant" / "0.png").write_bytes(b"no image")
+    Image.fromarray(np.full((8, 8), 4000, np.uint16)).save(pets / "pets" / "ant" / "1.png")
+    x, test = (split.x for split in (read(pets, load="disk").train, read(pets, load="disk").test))
+    found = []
+    for images in (x, test):
+        for row in range(len(images)):
+            try:
+                images[row]
+            except ConfigError as error:
+                found.append(str(error))
+    assert any("0.png cannot be read as an image (cannot identify its format)" in line for line in found)
+    assert any(
+        "1.png has 16 bits, which depend on the largest value of all images, allowed: memory" in line for line in found
+    )
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_row_that_looks_whole(pets, monkeypatch):
+    x = read(pets, load="disk").train.x
+    written, room = os.pwrite, [300]
+
+    def write(handle: int, content: Any, place: int) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        part = content[: room[0]]
+        room[0] -= len(part)
+        return written(handle, part, place)
+
+    monkeypatch.setattr("os.pwrite", write)
+    with pytest.raises(
+        RunError, match=r"decoded images cannot be written to .* \(No space left on device\); make room"
+    ):
+        x[:]
+    monkeypatch.undo()
+    assert np.array_equal(x[:], read(pets).train.x)
+
+
+def test_a_row_is_whole_once_its_record_is_written(tmp_path):
+    rows = DecodedRows(tmp_path / "some", (2, 2))
+    assert rows.record(3) == (0, 0, 0)
+    rows.write(3, 7, np.array([[1, 2], [3, 4]], np.uint8))
+    content, checksum, known = DecodedRows(tmp_path / "some", (2, 2)).record(3)
+    assert (content, known) == (7, 2)
+    assert rows.read(3, checksum).tolist() == [[1, 2], [3, 4]]
+    assert rows.read(2, checksum) is None
+
+
+def test_null_is_the_disk_where_the_memory_is_too_small(pets, monkeypatch):
+    assert isinstance(read(pets).train.x, np.ndarray)
+    monkeypatch.setattr("raysim.data.decoding.fits_into_memory", lambda nbytes: nbytes < 36 * 3 * 8 * 8)
+    found = read(pets)
+    assert isinstance(found.train.x, Unread)
+    assert any(
+        note.startswith("images are decoded as they are needed (load: disk), 0.0 GiB; all") for note in found.notes
+    )
+
+
+def test_the_digest_and_the_doubts_decode_nothing(pets, monkeypatch):
+    federation = build_federation(config(pets, load="disk"))
+    monkeypatch.setattr("raysim.data.images_on_disk.ImageStore.read", None)
+    before = digest_data(federation)
+    describe_doubts(federation)
+    file = federation.dataset.train.x.path(0)
+    os.utime(file, ns=(1, 1))
+    assert digest_data(build_federation(config(pets, load="disk"))) != before
