@@ -345,7 +345,8 @@ ON_THE_COMMAND_LINE = [
      "'bf16', allowed: full with resources.cuda_graphs")),
     (["model.precision=bfloat16", "training.precision=bf16"], ("training.precision=bf16: found 'bf16', allowed: full "
      "with model.precision=bfloat16, which is for all passes")),
-    (["model.precision=bf16"], "model.precision=bf16: found 'bf16', allowed: float32 or bfloat16; did you mean 'bfloat16'?"),
+    (["model.precision=bf16"], ("model.precision=bf16: found 'bf16', allowed: float32 or bfloat16; did you mean "
+     "'bfloat16'?")),
     (["model.precision=bfloat16", "resources={cuda_graphs: true, gpus_per_actor: 1}"], ("model.precision=bfloat16: "
      "found 'bfloat16', allowed: float32 with resources.cuda_graphs")),
     (["model.checkpointing=true", "resources={cuda_graphs: true, gpus_per_actor: 1}"], ("model.checkpointing=true: "
