@@ -184,8 +184,8 @@ def _rules_of_the_cache(config: Config) -> Rules:
     yield config.by_pixels, "model.cache", moved
     streamed = "false with a custom stream, whose samples are not known before"
     yield config.scenario.stream is not None, "model.cache", streamed
-    of_images = config.objective.has("in_image") or config.objective.has("positions")
-    yield of_images, "model.cache", f"false with objective={config.objective.named}, which needs the samples"
+    in_image = f"false with objective={config.objective.named}, which needs the samples"
+    yield config.objective.has("in_image"), "model.cache", in_image
 
 
 def _rules_without_task_ids(config: Config) -> Rules:

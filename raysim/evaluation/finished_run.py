@@ -98,7 +98,7 @@ def evaluate(
             The data do not fit the model, or the model was trained on the validation samples. Personalized models are
             requested, which a run does not store.
     """
-    run_config, config = _load_config(Path(directory), add_keywords("evaluate", overrides, keys), trust)
+    run_config, config = load_ended(Path(directory), add_keywords("evaluate", overrides, keys), trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
@@ -176,8 +176,12 @@ def _find_ended(directory: Path) -> Path | None:
     return max(runs, key=lambda run: (run / "model.pt").stat().st_mtime, default=None)
 
 
-def _load_config(directory: Path, overrides: Overrides, trust: bool) -> tuple[Config, Config]:
-    """Return the run's config, and the same config with the overrides and the run's final model."""
+def load_ended(directory: Path, overrides: Overrides, trust: bool) -> tuple[Config, Config]:
+    """Return the config of a run that ended, and the same config with the overrides and the run's final model.
+
+    Raises:
+        ConfigError: there is no such run, or an override is of another block. Custom code is needed and not trusted.
+    """
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
             if below := _find_ended(directory):

@@ -200,6 +200,17 @@ def merged_state(module: nn.Module) -> dict[str, Tensor]:
     return state
 
 
+def merge_adapters(module: nn.Module) -> None:
+    """Replace each adapted layer by a plain one with the weight W0 + s B A, in place. W0 keeps its bits elsewhere."""
+    merged = merged_weights(module, {name: p.detach() for name, p in module.named_parameters()})
+    of_layers = {adapter: merged[f"{name}.weight"] for name, adapter in find_adapters(module)}
+    for owner in [*module.modules()]:
+        for leaf, layer in [*owner.named_children()]:
+            if isinstance(layer, LowRankAdapter):
+                layer.base.get_parameter("weight").data = of_layers[layer]
+                setattr(owner, leaf, layer.base)
+
+
 def draw_a(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Return new values for a weight A, of the same distribution as at first: U(-1/sqrt(i), 1/sqrt(i)) for i inputs.
 

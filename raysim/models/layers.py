@@ -66,7 +66,8 @@ def find_head(module: nn.Module, x: Tensor) -> tuple[str, ...]:
     """Return the names of the weight and the bias, if any, of the head: the linear layer that makes the logits.
 
     A pass over two samples x finds it: the model returns the output of its last linear layer. Otherwise the result is
-    empty. If each task has a head, all of them are returned. The module is in evaluation mode afterwards.
+    empty. If each task has a head, all of them are returned. A layer that shares its weight with a table of embeddings
+    (tied weights) is no head: methods would replace or mask the table. The module is in evaluation mode afterwards.
     """
     layers = {layer: name for layer, name in name_layers(module).items() if isinstance(layer, nn.Linear)}
     outputs: list[tuple[nn.Linear, Tensor, int]] = []
@@ -92,6 +93,8 @@ def find_head(module: nn.Module, x: Tensor) -> tuple[str, ...]:
         return ()
     (layer, output, version), (logits,) = outputs[-1], returned
     if output.data_ptr() != logits.data_ptr() or output.shape != logits.shape or output._version != version:
+        return ()
+    if any(isinstance(table, nn.Embedding) and table.weight is layer.weight for table in module.modules()):
         return ()
     heads = next((h.heads for h in module.modules() if isinstance(h, TaskHeads) and layer in h.heads), [layer])
     head_ids = {id(p) for head in heads for p in (head.weight, head.bias)}

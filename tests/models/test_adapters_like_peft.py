@@ -6,50 +6,18 @@ products in raysim, one for each group of a convolution: the last bit of W + s B
 
 import pytest
 import torch
+from small_transformers import IDS, MODELS, build, outputs
 
 from raysim.models.adapters import add_adapters, find_adapters, is_transposed, merged_state, products
 from raysim.models.layers import find_head, name_layers
 
-transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers for an old name
-
-IDS = torch.randint(0, 50, (3, 7), generator=torch.Generator().manual_seed(1))
-SMALL = {"vocab_size": 50, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
-WIDE = SMALL | {"intermediate_size": 24, "num_key_value_heads": 1, "max_position_embeddings": 16}
-MODELS = {
-    "bert": (
-        lambda: transformers.BertModel(
-            transformers.BertConfig(**SMALL, intermediate_size=24, max_position_embeddings=16), add_pooling_layer=False
-        ),
-        ["query", "value", "output.dense"],
-        2 * 4,  # output.dense is the attention's and the feed-forward part's
-    ),
-    "gpt2": (
-        lambda: transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(vocab_size=50, n_layer=2, n_head=2, n_embd=16, n_positions=16)
-        ),
-        ["c_attn", "mlp.c_proj"],
-        2 * 2,
-    ),
-    "qwen2": (lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**WIDE)), ["q_proj", "down_proj"], 2 * 2),
-    "llama": (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**WIDE)), ["q_proj", "v_proj"], 2 * 2),
-}
-
-
-def build(name):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return MODELS[name][0]().eval()
 
 
 def config_of(name, **keys):
     """peft's config. It asks for `fan_in_fan_out` if weights are transposed."""
     return peft.LoraConfig(fan_in_fan_out=name == "gpt2", **keys)
-
-
-def outputs(model, ids=IDS):
-    return model(ids)[0]
 
 
 class Logits(torch.nn.Module):

@@ -62,13 +62,13 @@ def read_config(folder: Path, dropout: float | None) -> Any:
     content = _read_json(folder / CONFIG)
     kind = content.get("model_type")
     if kind not in transformers.CONFIG_MAPPING:
-        version = f"transformers {transformers.__version__}"
+        version = name_version()
         if "auto_map" in content:
             problem = f"{shorten(str(folder))} brings its own code (auto_map), which raysim never runs"
             raise ConfigError(f"{KEY}: {problem}, allowed: an architecture of {version}")
         problem = f"found model_type {show(kind)} in {CONFIG}, allowed: an architecture that {version} knows"
         raise ConfigError(f"{KEY}: {problem}, such as bert, distilbert, roberta, gpt2, llama or qwen2")
-    with _quiet():
+    with quiet():
         try:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:
@@ -82,6 +82,11 @@ def read_config(folder: Path, dropout: float | None) -> Any:
             if DROPOUT.search(name) and isinstance(value, int | float):
                 setattr(config, name, dropout)
     return config
+
+
+def name_version() -> str:
+    """Return the name of transformers with its version."""
+    return f"transformers {import_extra('transformers', EXTRA).__version__}"
 
 
 def is_decoder(config: Any) -> bool:
@@ -119,8 +124,7 @@ def load_body(
     keys: dict[str, Any] = {"attn_implementation": attention, "dtype": dtype}
     if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
         keys["add_pooling_layer"] = False  # no gradient reaches it, and it would be sent
-    missing = list[str]()
-    with _quiet():
+    with quiet():
         try:
             if not pretrained or torch.get_default_device().type == "meta":
                 return auto.from_config(config, **keys), []
@@ -139,16 +143,14 @@ def load_body(
     output = body.get_output_embeddings() if causal else None
     own = {id(p) for p in output.parameters()} if output is not None else set[int]()
     head = {name for name, parameter in body.named_parameters() if id(parameter) in own}
-    missing = sorted({*found["missing_keys"]} - head)
-    if missing:
-        raise ConfigError(
-            f"{KEY}: {shorten(str(folder))} does not fit {config.model_type}: not in the file: {missing[0]}"
-        )
+    if missing := sorted({*found["missing_keys"]} - head):
+        problem = f"{shorten(str(folder))} does not fit {config.model_type}: not in the file: {missing[0]}"
+        raise ConfigError(f"{KEY}: {problem}" + f" and {len(missing) - 1} more" * (len(missing) > 1))
     return body, sorted(found["unexpected_keys"])
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Have transformers print neither bars nor warnings, as only raysim's command line prints. Errors are raised."""
     logging = import_extra("transformers.utils.logging", EXTRA)
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -7,9 +7,19 @@ import torch
 from annotated_types import Ge, Lt, doc
 from torch import nn
 
-from raysim.config.error_text import either
-from raysim.models.hugging_face.folder import CONFIG, KEY, is_decoder, load_body, read_config, weight_files
+from raysim.config.error_text import either, shorten
+from raysim.models.hugging_face.folder import (
+    CONFIG,
+    KEY,
+    WEIGHTS,
+    is_decoder,
+    load_body,
+    name_version,
+    read_config,
+    weight_files,
+)
 from raysim.models.hugging_face.network import Pool, PretrainedNetwork
+from raysim.models.hugging_face.trial import try_pass
 from raysim.system.errors import ConfigError
 
 ARRAYS = ("input_ids", "attention_mask", "token_type_ids")
@@ -50,43 +60,42 @@ def hugging_face(
     Raises:
         ConfigError: the folder has no config or weights that fit, or the samples are not token ids.
     """
-    length = _expect_texts(shape)
+    arrays, length = _expect_texts(shape)
     files = weight_files(path)
     folder = files[CONFIG].parent
     if pretrained and len(files) == 1:
-        raise ConfigError(
-            f"{KEY}: {folder} has no weights, allowed: model.safetensors or its shards with an index; or "
-            "model.pretrained=false, which draws initial weights"
-        )
+        allowed = f"allowed: {WEIGHTS} or its shards with an index; or model.pretrained=false, which draws them"
+        raise ConfigError(f"{KEY}: {shorten(str(folder))} has no weights, {allowed}")
     config = read_config(folder, dropout)
     _check_vocabulary(config, vocabulary)
-    masked = isinstance(shape, Mapping) and "attention_mask" in shape
-    padding = config.pad_token_id
-    if not masked and padding is None:
-        problem = f"samples of ids without a mask need pad_token_id in {folder / CONFIG}, which has none"
-        raise ConfigError(f"{KEY}: {problem}; add it, or give samples an attention_mask")
-    body, left_out = load_body(folder, config, head == "causal_lm", pretrained, attention, getattr(torch, dtype))
+    if "attention_mask" not in arrays and config.pad_token_id is None:
+        problem = f"{shorten(str(folder / CONFIG))} has no pad_token_id, which samples of ids without a mask need"
+        raise ConfigError(f"{KEY}: {problem}; add it, or use a dataset with an attention_mask")
+    if length > (most := getattr(config, "max_position_embeddings", None) or length):
+        raise ConfigError(f"{KEY}: found texts of {length:,} tokens, allowed: at most {most:,} (dataset.length)")
+    causal = head == "causal_lm"
+    body, left_out = load_body(folder, config, causal, pretrained, attention, getattr(torch, dtype))
     body.train()
-    if head == "causal_lm":
-        return PretrainedNetwork(body, None, None, padding)
-    how: Pool = pool or ("last" if is_decoder(config) else "mean")
+    how: Pool | None = None if causal else pool or ("last" if is_decoder(config) else "mean")
     wide = torch.float64 if dtype == "float64" else torch.float32
     linear = nn.Linear(config.hidden_size, classes, dtype=wide) if head == "classifier" else None
-    return PretrainedNetwork(body, how, linear, padding)
+    network = PretrainedNetwork(body, how, linear, arrays, length)
+    if pretrained:
+        network.files = tuple(file for file in files.values() if file.suffix == ".safetensors")
+        network.notes = tuple(f"weights: {name} of the file is not used" for name in left_out)
+    network.made_by = f"{name_version()} {config.to_json_string()}"
+    try_pass(network, causal)
+    return network
 
 
-def _expect_texts(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]) -> int:
-    """Return the length of the texts. Raises ConfigError: the samples are not ids."""
+def _expect_texts(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]) -> tuple[tuple[str, ...], int]:
+    """Return the names of a sample's arrays, and its tokens. Raises ConfigError: the samples are not ids."""
     shapes = dict(shape) if isinstance(shape, Mapping) else {"input_ids": shape}
-    if (
-        {*shapes} - {*ARRAYS}
-        or "input_ids" not in shapes
-        or len({*shapes.values()}) != 1
-        or len(shapes["input_ids"]) != 1
-    ):
+    sizes = {*shapes.values()}
+    if {*shapes} - {*ARRAYS} or "input_ids" not in shapes or len(sizes) != 1 or len(shapes["input_ids"]) != 1:
         allowed = f"token ids [length], or the arrays {either(ARRAYS)} of one length"
         raise ConfigError(f"model.name: found samples {shapes}, allowed for hugging_face: {allowed}")
-    return shapes["input_ids"][0]
+    return tuple(shapes), shapes["input_ids"][0]
 
 
 def _check_vocabulary(config: Any, vocabulary: int | None) -> None:
