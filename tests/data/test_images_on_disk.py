@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from raysim.config import load
+from raysim.data import custom_files
 from raysim.data.custom_files import image_folder
 from raysim.data.dataset import Dataset, Unread
 from raysim.data.decoded_rows import DecodedRows
@@ -207,3 +208,31 @@ def test_the_digest_and_the_doubts_decode_nothing(pets, monkeypatch):
     file = federation.dataset.train.x.path(0)
     os.utime(file, ns=(1, 1))
     assert digest_data(build_federation(config(pets, load="disk"))) != before
+
+
+def test_a_folder_is_searched_once_until_it_changes(pets, monkeypatch):
+    """Its list is of the time when all folders were older than two seconds: these are made old here."""
+    for place in (pets / "pets", *(pets / "pets").iterdir()):
+        os.utime(place, ns=(1, 10**9))
+    searched: list[Path] = []
+    searching = custom_files.read_class_folders
+    monkeypatch.setattr(
+        custom_files, "read_class_folders", lambda folder, *a: (searched.append(folder), searching(folder, *a))[1]
+    )
+    first, second = (read(pets, load="disk") for _ in range(2))
+    assert len(searched) == 1
+    assert [first.train.x.path(row) for row in range(28)] == [second.train.x.path(row) for row in range(28)]
+    assert (first.names, first.notes, first.doubts) == (second.names, second.notes, second.doubts)
+    assert np.array_equal(first.test.y, second.test.y)
+    assert len(read(pets, load="disk", test_fraction=0.5).test) > len(second.test)  # another list
+    draw = np.zeros((8, 8, 3), np.uint8)
+    Image.fromarray(draw).save(pets / "pets" / "ant" / "new.png")
+    assert sum(map(len, (read(pets, load="disk").train, read(pets, load="disk").test))) == 4 * PER_CLASS + 1
+    for index in (pets / "decoded").glob("*.npz"):
+        index.write_bytes(index.read_bytes()[:-9])
+    assert len(read(pets, load="disk").train) == len(read(pets).train)
+
+
+def test_a_folder_that_has_only_now_changed_gets_no_list(pets):
+    read(pets, load="disk")
+    assert not [*(pets / "decoded").glob("*.npz")]

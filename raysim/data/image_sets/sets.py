@@ -17,7 +17,7 @@ from raysim.data.image_sets.records import (
     Core50Keys,
     DomainNetKeys,
     DrawnKeys,
-    Found,
+    FoundImages,
     ImageSet,
     ListedKeys,
     Office31Keys,
@@ -271,7 +271,7 @@ def _where(record: ImageSet, root: Path, domain: str) -> str:
     return f"{where}, whose terms you accept by that, and put it into {root}; {RELATIVE}"
 
 
-def _compare(record: ImageSet, found: Found, published: int) -> list[str]:
+def _compare(record: ImageSet, found: FoundImages, published: int) -> list[str]:
     """Return a warning if there are other numbers of images than published."""
     count = len(found.train) + len(found.test)
     if count == published or not record.exact:
