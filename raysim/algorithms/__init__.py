@@ -43,6 +43,11 @@ GROUPS = {
         "fed_coda_prompt": "raysim.algorithms.fed_coda_prompt:FedCodaPrompt",
         "fed_cprompt": "raysim.algorithms.fed_cprompt:FedCPrompt",
     },
+    "Closed form": {
+        "analytic": "raysim.algorithms.analytic:Analytic",
+        "stsa": "raysim.algorithms.stsa:Stsa",
+        "stsa_e": "raysim.algorithms.stsa_e:StsaE",
+    },
     "Personalized models": {
         "fedper": "raysim.algorithms.fedper:FedPer",
         "ditto": "raysim.algorithms.ditto:Ditto",

@@ -30,9 +30,9 @@ from raysim.algorithms.parts.task_adapters import (
     additions,
     begin_adapters,
     entries,
-    grouped_layers,
     hold,
     lacks_adapters,
+    lacks_matrices,
     sum_of_tasks,
     weights_of,
     with_additions,
@@ -78,12 +78,8 @@ class LoRM(Method):
         return 1
 
     def unfit(self, model: FlatModel) -> str | None:
-        """Refuse a model without adapters, or with adapters of convolutions with groups."""
-        if grouped := grouped_layers(model):
-            return (
-                f"found an adapter of {grouped[0]}, a convolution with groups, allowed: others in model.adapters.where"
-            )
-        return lacks_adapters(model)
+        """Refuse a model without adapters, or with adapters that are no matrices [outputs, inputs]."""
+        return lacks_matrices(model) or lacks_adapters(model)
 
     def layers(self, model: FlatModel, head: bool) -> dict[str, float]:
         """Return alpha by the name of the weight that has a layer's inputs: each A, and the head's weight."""

@@ -10,6 +10,7 @@ from raysim.config.schema import Config
 from raysim.config.timing import AsynchronousSchedule
 
 PARTITIONS_BY_LABEL = ("shards", "dirichlet", "pathological")
+PARTITIONS_WITHOUT_LABELS = ("iid", "quantity")
 POLICIES_BY_CLASS = ("class_balanced", "class_ring")
 
 Rules = Iterator[tuple[bool, str, str]]  # whether a key's value goes against the others, the key, what it may be
@@ -82,6 +83,9 @@ def _rules(config: Config) -> Rules:
         yield scenario.stream is not None, "scenario.blur", itself
     by_ids = "run where samples are dealt by their client ids, which are the same in every task"
     yield config.partition.per == "task" and config.partition.by_ids, "partition.per", by_ids
+    kind = config.partition.kind
+    without = config.partition.by_ids or kind in PARTITIONS_WITHOUT_LABELS
+    yield without and config.partition.by is not None, "partition.by", f"null with {kind}, which has no use for it"
     if scenario.online:
         once = "1 with scenario.online, where each sample is trained on once"
         yield (config.training.local_epochs or 1) > 1, "training.local_epochs", once
@@ -104,8 +108,17 @@ def _rules(config: Config) -> Rules:
         yield not resources.gpus_per_actor, "resources.cuda_graphs", on_cpus
         in_full = "full with resources.cuda_graphs"
         yield config.training.precision != "full", "training.precision", in_full
+        model = config.model
+        yield model.precision != "float32", "model.precision", "float32 with resources.cuda_graphs"
+        yield model.checkpointing, "model.checkpointing", "false with resources.cuda_graphs, which keep all activations"
         one_pass = "false with training.logits=task on new domains: a graph is of one task's head"
         yield config.heads > 1, "resources.cuda_graphs", one_pass
+    training = config.training
+    everywhere = "full with model.precision=bfloat16, which is for all passes"
+    twice = config.model.precision != "float32" and training.precision != "full"
+    yield twice, "training.precision", everywhere
+    parts = f"at most training.batch_size ({training.batch_size}), as a part has at least one sample"
+    yield training.accumulate > training.batch_size, "training.accumulate", parts
     scaled = "false with training.lr_scales, which makes an optimizer for each part of the model"
     yield bool(config.training.lr_scales) and config.training.keep_optimizer, "training.keep_optimizer", scaled
     heads = "false with training.logits=task, as kept momentum would move the weights of other tasks' outputs"
@@ -130,9 +143,11 @@ def _rules_of_vectorising(config: Config) -> Rules:
     yield own_augmentation, "training.vectorise", "null with a custom augmentation, which gets single batches"
     own_optimizer = ":" in training.optimizer.name
     yield own_optimizer, "training.vectorise", "null with a custom optimizer, which may compute over clients"
-    for key, default in (("precision", "full"), ("keep_optimizer", False), ("lr_scales", {})):
+    for key, default in (("accumulate", 1), ("precision", "full"), ("keep_optimizer", False), ("lr_scales", {})):
         shown = f"{show(default)} with training.vectorise"
         yield getattr(training, key) != default, f"training.{key}", shown
+    yield config.model.precision != "float32", "model.precision", "float32 with training.vectorise"
+    yield config.model.checkpointing, "model.checkpointing", "false with training.vectorise"
 
 
 def _rules_of_the_objective(config: Config) -> Rules:
@@ -142,8 +157,9 @@ def _rules_of_the_objective(config: Config) -> Rules:
         why = f"{which}, which has no classes"
         by_class = config.scenario.kind == "class_incremental"
         yield by_class, "scenario.kind", f"domain_incremental, by_column or your own as package.module:name {why}"
-        by_label = config.partition.kind in PARTITIONS_BY_LABEL
-        yield by_label, "partition.kind", f"iid, quantity or your own as package.module:name {why}"
+        by_label = config.partition.kind in PARTITIONS_BY_LABEL and config.partition.by is None
+        others = f"iid, quantity, your own as package.module:name, or partition.by with a column {why}"
+        yield by_label, "partition.kind", others
         policy = config.memory.policy
         yield policy is not None and policy.name in POLICIES_BY_CLASS, "memory.policy", f"the other policies {why}"
     if config.objective.has("in_image"):
@@ -168,8 +184,8 @@ def _rules_of_the_cache(config: Config) -> Rules:
     yield config.by_pixels, "model.cache", moved
     streamed = "false with a custom stream, whose samples are not known before"
     yield config.scenario.stream is not None, "model.cache", streamed
-    of_images = config.objective.has("in_image") or config.objective.has("positions")
-    yield of_images, "model.cache", f"false with objective={config.objective.named}, which needs the samples"
+    in_image = f"false with objective={config.objective.named}, which needs the samples"
+    yield config.objective.has("in_image"), "model.cache", in_image
 
 
 def _rules_without_task_ids(config: Config) -> Rules:

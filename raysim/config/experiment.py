@@ -25,6 +25,8 @@ class Partition(Component):
     per: Literal["run", "task", None] = None
     """Whether samples are divided once or for each task; null is run for rotations, permutations and partitions by
     client id (natural), and task for classes and domains."""
+    by: str | None = None
+    """The column of the data by whose values samples are divided, such as a topic; null is the labels."""
 
     @property
     def by_ids(self) -> bool:
@@ -97,6 +99,9 @@ class Training(Block):
     """The number of a client's steps in a round, in as many epochs as needed; null with local_epochs."""
     batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
     """The number of samples of a step."""
+    accumulate: Annotated[Count, Field(le=LARGEST_BATCH)] = 1
+    """The number of parts in which a step's batch passes through the model, to save memory. The sum of their gradients
+    is that of the whole batch's mean loss. Not with BatchNorm, and not with methods that change the loss."""
     optimizer: Optimizer = Field({"name": "sgd"}, validate_default=True)
     """The clients' optimizer."""
     lr_decay: LrDecay = Field({"name": FACTORS}, validate_default=True)

@@ -26,6 +26,7 @@ DATASETS: dict[str, str] = {
     "carla": "raysim.data.detection.carla:carla",
     "hugging_face": "raysim.data.hugging_face:hugging_face",
     "text_jsonl": "raysim.data.text:text_jsonl",
+    "instructions": "raysim.data.instructions:instructions",
     "leaf": "raysim.data.leaf:leaf",
     "femnist": "raysim.data.leaf_sets:femnist",
     "shakespeare": "raysim.data.leaf_sets:shakespeare",

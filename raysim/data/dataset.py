@@ -93,7 +93,9 @@ class Split:
 
     Images of `load: disk` are decoded when they are indexed."""
     y: Array
-    """Labels, int64 [N] in 0..classes-1. Other objectives have targets [N, ...]: int64 in 0..classes-1, or float32."""
+    """Labels, int64 [N] in 0..classes-1. Other objectives have targets [N, ...]: int64 in 0..classes-1, or float32.
+
+    Targets [N, L] of objectives with an output at each position may be -100, which no loss and no metric counts."""
     clients: Array | None = None
     """The client id of each training sample (a writer, a user), if known: integers or strings [N]."""
     columns: Mapping[str, Array] = field(default_factory=dict)
@@ -138,6 +140,8 @@ class Dataset:
     """For each of a table's last columns that are categories: how many ids it has, from 0. Ids are float32 in x."""
     arrays: tuple[NamedShape, ...] = ()
     """How a row of x [N, total] is made, if a sample is several arrays in turn (see raysim.data.arrays)."""
+    tokenizer: str | None = None
+    """The digest of the tokenizer, for texts with one: two tokenizers may give one id different meanings."""
     notes: tuple[str, ...] = ()
     """What the loader read, left out and changed, a phrase each; `raysim check` and a run's start show them."""
     doubts: tuple[str, ...] = ()

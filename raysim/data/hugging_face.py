@@ -1,7 +1,9 @@
-"""Datasets of the Hugging Face hub as a run's data. Images and labels are read once, when a run starts."""
+"""Datasets of the Hugging Face hub as a run's data. Samples and labels are read once, when a run starts."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, overload
 
@@ -9,15 +11,22 @@ import numpy as np
 from annotated_types import Ge, doc
 
 from raysim.config.error_text import nearest, shorten, show
+from raysim.config.signature import takes_keys_of
 from raysim.data.class_order import describe_classes, in_class_order
+from raysim.data.columns import as_column
 from raysim.data.dataset import Array, Dataset, MissingData, Split
 from raysim.data.decoding import decode_pictures
+from raysim.data.json_lines import LabeledTexts, Texts
 from raysim.data.pictures import WHITE, Background, EncodedImage
 from raysim.data.split_names import TEST, VALIDATION, choose_test
+from raysim.data.text_targets import TextKeys, make_text_dataset
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
 
+IMAGE, SIZE = "image", 32
 
+
+@takes_keys_of(TextKeys)
 def hugging_face(
     root: Path,
     download: bool,
@@ -25,22 +34,38 @@ def hugging_face(
     path: Annotated[str, doc("its name on the hub, or a folder of files that load_dataset reads")],
     train: Annotated[str, doc("the split to train on, as load_dataset takes it: train[:90%] is a part")] = "train",
     test: Annotated[str | None, doc("the split to test on; null is test or, without one, validation")] = None,
-    image: Annotated[str, doc("the column of the images")] = "image",
+    image: Annotated[str, doc("the column of the images")] = IMAGE,
+    text: Annotated[str | None, doc("the column of the texts, in place of images")] = None,
     label: Annotated[str, doc("the column of the labels")] = "label",
     client: Annotated[str | None, doc("the column of client ids, for partition=natural")] = None,
-    size: Annotated[int, Ge(1), doc("height and width that the images are made")] = 32,
+    columns: Annotated[tuple[str, ...], doc("further columns, for scenario.kind=by_column and partition.by")] = (),
+    size: Annotated[int, Ge(1), doc("height and width that the images are made")] = SIZE,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
     background: Background = WHITE,
+    **keys: Any,
 ) -> Dataset:
-    """Images of a Hugging Face dataset, resized to `size` x `size` (the extra hugging_face).
+    """Images or texts of a Hugging Face dataset (the extra hugging_face).
+
+    Images are resized to `size` x `size`. With `text`, samples are texts, and become ids as in text_jsonl.
 
     Labels that are texts are numbered in the order of image_folder's classes, and so are names of classes that
     load_dataset has sorted as texts. Other labels keep their numbers.
 
     Raises:
         MissingData: the dataset cannot be read.
-        ConfigError: there is no such split or column, or it has no images, labels or client ids.
+        ConfigError: there is no such split or column, or it has no images, texts, labels or client ids. Also if a key
+            is set that is for the other kind of samples, and see text_jsonl.
     """
+    text_keys = TextKeys(**keys)
+    of_images = {
+        "image": (image, IMAGE),
+        "size": (size, SIZE),
+        "grey": (grey, False),
+        "background": (background, WHITE),
+    }
+    of_texts = {one.name: (getattr(text_keys, one.name), one.default) for one in fields(text_keys)}
+    _refuse_others(of_texts if text is None else of_images, "without" if text is None else "with")
+    text_keys.check()
     datasets = import_extra("datasets", "hugging_face")
 
     where, cache = datasets.DownloadConfig(local_files_only=not download), root / "hugging_face"
@@ -72,15 +97,59 @@ def hugging_face(
             raise ConfigError(f"dataset.test: found the label {show(unknown[0])}, allowed: labels of dataset.train")
         numbers = {name: number for number, name in enumerate(names)}
         y = {key: np.array([numbers[name] for name in labels.tolist()]) for key, labels in y.items()}
+    classes = len(names) if names else 1 + int(max(labels.max() for labels in y.values()))
+    ids = None if client is None else np.array([*_column(rows["train"], "client", client)])
+    further = {key: _columns(of, columns, {"train": train, "test": testing}[key]) for key, of in rows.items()}
+    said = tuple(_describe_splits(known, train, testing))
+    if text is not None:
+        found = LabeledTexts(
+            Texts(_texts(rows["train"], text, train), y["train"], ids, further["train"]),
+            Texts(_texts(rows["test"], text, testing), y["test"], None, further["test"]),
+            names or tuple(range(classes)),
+            said,
+        )
+        return make_text_dataset(found, text_keys, label, path)
     for of in rows.values():
         _require_column(of, "image", image)
     pictures = [_Encoded(rows[key], image, wanted, datasets) for key, wanted in (("train", train), ("test", testing))]
     pixels = decode_pictures(*pictures, size=size, grey=grey, background=background)
-    ids = None if client is None else np.array([*_column(rows["train"], "client", client)])
-    classes = len(names) if names else 1 + int(max(labels.max() for labels in y.values()))
-    splits = Split(pixels.train, y["train"], ids), Split(pixels.test, y["test"])
-    notes = (*_describe_splits(known, train, testing), *([describe_classes(names)] if names else []), *pixels.notes)
+    splits = (
+        Split(pixels.train, y["train"], ids, further["train"]),
+        Split(pixels.test, y["test"], columns=further["test"]),
+    )
+    notes = (*said, *([describe_classes(names)] if names else []), *pixels.notes)
     return Dataset(*splits, classes, names, notes=notes, doubts=pixels.doubts)
+
+
+def _refuse_others(keys: Mapping[str, tuple[object, object]], how: str) -> None:
+    """Refuse keys, each with its value and default, that are for the other kind of samples."""
+    for name, (value, default) in keys.items():
+        if value != default:
+            raise ConfigError(f"dataset.{name}: found {show(value)}, allowed: {show(default)} {how} dataset.text")
+
+
+def _texts(rows: Any, name: str, split: str) -> list[str]:
+    """Return the texts of a split. Raises ConfigError for what is no text."""
+    values = [*_column(rows, "text", name)]
+    odd = next((row for row, value in enumerate(values) if not isinstance(value, str)), None)
+    if odd is not None:
+        where = f"row {odd} of {split}, column {show(name)}"
+        raise ConfigError(f"dataset.text: found {show(values[odd])} in {where}, allowed: a text")
+    return values
+
+
+def _name_value(split: str, column: str, row: int) -> str:
+    """Return the beginning of an error about a column's value."""
+    return f"dataset.columns: row {row} of {split}, column {show(column)}"
+
+
+def _columns(rows: Any, names: Sequence[str], split: str) -> dict[str, Array]:
+    """Return further columns of a split."""
+    found = {}
+    for name in names:
+        values = [*_column(rows, "columns", name)]
+        found[name] = as_column(values, partial(_name_value, split, name))
+    return found
 
 
 def _renumber(labels: Array, given: Sequence[str], names: Sequence[str]) -> Array:

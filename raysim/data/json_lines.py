@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,25 @@ class LabeledTexts:
     notes: tuple[str, ...]
 
 
+class PartedLine(Protocol):
+    """What divides the lines: where a line is, its class, and the part that it says."""
+
+    @property
+    def where(self) -> str:
+        """Key, file and line, for errors."""
+
+    @property
+    def label(self) -> int | str:
+        """What the parts for training and testing have alike."""
+
+    @property
+    def split(self) -> str | None:
+        """The part's name, see `part_of`."""
+
+
+Row = TypeVar("Row", bound=PartedLine)
+
+
 @dataclass(frozen=True)
 class _Row:
     where: str  # key, file and line, for errors
@@ -80,12 +99,12 @@ def read_texts(path: Path, test: Path | None, keys: LineKeys, test_fraction: flo
     test_rows = [] if test is None else _read("dataset.test", test, keys)
     _check_kinds([*rows, *test_rows])
     if test is None:
-        parts = _split(rows, keys.split, test_fraction, seed, notes)
+        parts = split_lines(rows, keys.split, test_fraction, seed, notes)
     else:
         testing = choose_test({row.split for row in test_rows if row.split}) or TEST
         parts = (
-            _only("dataset.path", path, rows, TRAIN, notes),
-            _only("dataset.test", test, test_rows, testing, notes),
+            only_part("dataset.path", path, rows, TRAIN, notes),
+            only_part("dataset.test", test, test_rows, testing, notes),
         )
     numbers = _number_labels(*parts)
     used = [*parts[0], *parts[1]]
@@ -114,22 +133,22 @@ def _read_column(rows: Sequence[_Row], place: int, name: str) -> Array:
 def _read(key: str, file: Path, keys: LineKeys) -> list[_Row]:
     """Return the non-empty lines of a file."""
     rows = []
-    for number, line in _lines(key, file):
+    for number, line in read_lines(key, file):
         where = f"{key}: {file}, line {number}"
-        row = _load(where, line)
+        row = load_line(where, line)
         if not isinstance(row, dict):
             raise ConfigError(
                 f"{where}: found {show(row)}, allowed: a JSON object, such as {{{keys.text}: ..., {keys.label}: ...}}"
             )
         if not isinstance(row.get(keys.text), str):
-            found = _describe_value(row, keys.text)
+            found = describe_value(row, keys.text)
             raise ConfigError(f"{where}: found {found}, allowed: a text (dataset.text is its key)")
         value = row.get(keys.label)
         if not isinstance(value, int | str) or isinstance(value, bool) or value == "":
             allowed = "a whole number or a name (dataset.label is its key)"
-            raise ConfigError(f"{where}: found {_describe_value(row, keys.label)}, allowed: {allowed}")
+            raise ConfigError(f"{where}: found {describe_value(row, keys.label)}, allowed: {allowed}")
         part = row.get(keys.split)
-        client = "" if keys.client is None else _client(where, row, keys.client)
+        client = "" if keys.client is None else client_of(where, row, keys.client)
         further = tuple(row.get(column) for column in keys.columns)
         rows.append(_Row(where, row[keys.text], value, None if part is None else part_of(str(part)), client, further))
     if not rows:
@@ -137,7 +156,7 @@ def _read(key: str, file: Path, keys: LineKeys) -> list[_Row]:
     return rows
 
 
-def _load(where: str, line: bytes) -> object:
+def load_line(where: str, line: bytes) -> object:
     """Return what a line holds."""
     try:
         row = json.loads(line, object_pairs_hook=once_each)
@@ -163,19 +182,21 @@ def once_each(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _client(where: str, row: Mapping[str, object], key: str) -> str:
+def client_of(where: str, row: Mapping[str, object], key: str) -> str:
+    """Return the client id of a row, or raise ConfigError."""
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
         allowed = "a whole number or a text that is not empty (dataset.client is its key)"
-        raise ConfigError(f"{where}: found {_describe_value(row, key)}, allowed: {allowed}")
+        raise ConfigError(f"{where}: found {describe_value(row, key)}, allowed: {allowed}")
     return str(value)
 
 
-def _describe_value(row: Mapping[str, object], key: str) -> str:
+def describe_value(row: Mapping[str, object], key: str) -> str:
+    """Return what a row has under a key, or its keys, for an error."""
     return f"{show(key)}: {show(row[key])}" if key in row else f"no key {show(key)} among {show([*row])}"
 
 
-def _lines(key: str, file: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(key: str, file: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the number, from 1, and the bytes of each non-empty line."""
     require_file(key, file)
     bytes_read, bytes_checked = 0, 0
@@ -197,9 +218,9 @@ def _lines(key: str, file: Path) -> Iterator[tuple[int, bytes]]:
         raise ConfigError(f"{key}: {file} cannot be read ({reason}), allowed: JSON lines, in .gz if gzipped") from error
 
 
-def _split(
-    rows: Sequence[_Row], key: str, fraction: float, seed: int, notes: list[str]
-) -> tuple[list[_Row], list[_Row]]:
+def split_lines(
+    rows: Sequence[Row], key: str, fraction: float, seed: int, notes: list[str]
+) -> tuple[list[Row], list[Row]]:
     """Return the training and the test lines: by their key `key`, or drawn if not both parts are named."""
     split_names = {row.split for row in rows}
     testing_name = choose_test({name for name in split_names if name})
@@ -235,7 +256,7 @@ def _split(
     return [rows[index] for index in used if index not in testing], [rows[index] for index in sorted(testing)]
 
 
-def _only(key: str, file: Path, rows: Sequence[_Row], part: str, notes: list[str]) -> list[_Row]:
+def only_part(key: str, file: Path, rows: Sequence[Row], part: str, notes: list[str]) -> list[Row]:
     """Return the lines of one part: those that say so, and those that say nothing."""
     kept = [row for row in rows if row.split in (part, None)]
     if not kept:
@@ -245,7 +266,9 @@ def _only(key: str, file: Path, rows: Sequence[_Row], part: str, notes: list[str
     return kept
 
 
-def _note_parts(rows: Sequence[_Row], used: tuple[str | None, ...], testing: str, which: str, notes: list[str]) -> None:
+def _note_parts(
+    rows: Sequence[PartedLine], used: tuple[str | None, ...], testing: str, which: str, notes: list[str]
+) -> None:
     """Add the notes on the parts: a part for validation that is tested on, and lines that are left out."""
     counts = Counter(row.split for row in rows)
     if testing != TEST:

@@ -71,7 +71,7 @@ def leaf(
             training text has a token.
     """
     token_keys = TokenKeys(**keys)
-    tokens = token_keys.tokenizer()
+    tokens = token_keys.splitter()
     folder = require_folder(root / expand("dataset.path", path))
     parts = read_leaf(folder)
     y, classes, names = _labels(parts, label)

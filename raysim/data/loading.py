@@ -16,6 +16,7 @@ from raysim.config import Config, load
 from raysim.config.error_text import show
 from raysim.data.columns import check_columns
 from raysim.data.dataset import Array, Dataset, MissingData, Split, Unread, read_all
+from raysim.objectives.objective import IGNORED
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, locate_errors, single_line
@@ -111,7 +112,8 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
     Raises:
         ConfigError: it is not a Dataset of two splits that agree in shape and dtype. Samples must be uint8, float32 or
             int64, and finite. Every sample needs a target, and a client id if there are any. Labels must be in
-            0..classes-1 and ids in 0..vocabulary-1. Class names, if given, must be str and match the classes in number.
+            0..classes-1 and ids in 0..vocabulary-1. Targets [N, L] may also be IGNORED. Class names, if given, must be
+            str and match the classes in number.
     """
     if not isinstance(dataset, Dataset):
         raise ConfigError(f"dataset {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
@@ -208,8 +210,11 @@ def _check_split(split: Split, where: str, classes: int) -> None:
     if y.dtype == np.float32:
         if not np.isfinite(y).all():
             raise ConfigError(f"{where}: y holds NaN or infinite values; every value must be finite")
-    elif y.min() < 0 or y.max() >= classes:
-        raise ConfigError(f"{where}: labels run from {y.min()} to {y.max()}; allowed are 0..{classes - 1}")
+    else:
+        counted = y[y != IGNORED] if y.ndim == 2 else y  # which objectives ignore positions is not known here
+        lowest, highest = counted.min(initial=classes), counted.max(initial=-1)
+        if counted.size and (lowest < 0 or highest >= classes):
+            raise ConfigError(f"{where}: labels run from {lowest} to {highest}; allowed are 0..{classes - 1}")
     if x.dtype == np.float32 and not np.isfinite(read_all(x)).all():
         raise ConfigError(f"{where}: x holds NaN or infinite values; every value must be finite")
     if split.clients is not None:

@@ -142,13 +142,12 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
         for (name, _), rows_of_train, rows_of_test in zip(named, train_rows, test_rows, strict=True)
     ]
     vocabulary = max((dataset.vocabulary or 0 for dataset in sets), default=0) or None
-    names, words = sets[reference].names, sets[reference].words
     notes, doubts = (
         tuple(f"{name}: {line}" for (name, _), lines in zip(named, of_sets, strict=True) for line in lines)
         for of_sets in ([dataset.notes for dataset in sets], [dataset.doubts for dataset in sets])
     )
-    joined = Dataset(train, test, classes, names, missing, vocabulary, words, notes=notes, doubts=doubts)
-    return joined, tasks
+    joined = replace(sets[reference], train=train, test=test, missing=missing, vocabulary=vocabulary)
+    return replace(joined, notes=notes, doubts=doubts), tasks
 
 
 def _check_domains(named: Sequence[tuple[str, Dataset]], reference: int) -> None:
@@ -158,6 +157,11 @@ def _check_domains(named: Sequence[tuple[str, Dataset]], reference: int) -> None
         if other.categories:
             raise ConfigError(
                 f"{where} categories, whose ids differ between tables; join the tables, and use scenario.kind=by_column"
+            )
+        if other.tokenizer != first.tokenizer or other.arrays != first.arrays:
+            raise ConfigError(
+                f"{where} texts of another tokenizer or length than {first_name}; give all the same dataset.tokenizer, "
+                "length and token_types"
             )
         if other.names is not None and first.names is not None and other.names != first.names:
             if {*other.names} == {*first.names}:

@@ -9,14 +9,14 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt, doc
 
 from raysim.config.signature import takes_keys_of
-from raysim.data.class_order import describe_classes
-from raysim.data.dataset import Dataset, Split, read_all
+from raysim.data.dataset import Dataset, read_all
 from raysim.data.json_lines import LineKeys, read_texts
-from raysim.data.tokens import FIRST_WORD, UNKNOWN, TokenKeys, index_texts, number_words
+from raysim.data.text_targets import TextKeys, make_text_dataset
+from raysim.data.tokens import FIRST_WORD, UNKNOWN, number_words
 from raysim.system.home import expand
 
 
-@takes_keys_of(TokenKeys)
+@takes_keys_of(TextKeys)
 def text_jsonl(
     root: Path,
     download: bool,
@@ -58,23 +58,11 @@ def text_jsonl(
         ConfigError: a file or a line cannot be read, no training text has a token, or a label is in the test texts
             only. Or the texts do not fit into memory.
     """
-    token_keys = TokenKeys(**keys)
-    tokens = token_keys.tokenizer()
+    text_keys = TextKeys(**keys)
+    text_keys.check()
     file, test_file = root / expand("dataset.path", path), None if test is None else root / expand("dataset.test", test)
     found = read_texts(file, test_file, LineKeys(text, label, split, client, columns), test_fraction, seed)
-    parts = found.train, found.test
-    ids, words, notes = index_texts([part.texts for part in parts], tokens, token_keys, file)
-    train, testing = (Split(x, part.y, part.clients, part.columns) for x, part in zip(ids, parts, strict=True))
-    labels = tuple(map(str, found.labels))
-    return Dataset(
-        train,
-        testing,
-        len(labels),
-        labels if isinstance(found.labels[0], str) else None,
-        vocabulary=FIRST_WORD + len(words),
-        words=words,
-        notes=(*found.notes, *notes, describe_classes(labels)),
-    )
+    return make_text_dataset(found, text_keys, label, file)
 
 
 def reword(dataset: Dataset, words: tuple[str, ...]) -> Dataset:

@@ -1,7 +1,6 @@
 """Tokens of texts: how they are found, and their ids by how often the training texts have them."""
 
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,13 +14,14 @@ from annotated_types import Ge, doc
 
 from raysim.config.error_text import show
 from raysim.data.dataset import Array
+from raysim.objectives.words import with_marks
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError
 
 UNKNOWN, FIRST_WORD = 1, 2
 """The ids of an unknown token and of the most frequent word. Id 0 is padding (see models/inputs)."""
 
-JOINERS = "\u200c\u200d"  # between letters of one word, in Persian and in Indic scripts
+MOST_IDS = 10_000
 
 Text = TypeVar("Text")
 
@@ -34,15 +34,16 @@ class TokenKeys:
         str | None,
         doc("a regular expression: what it finds in the text are the tokens; null is words, with apostrophes inside"),
     ] = None
-    lower: Annotated[bool, doc("whether texts become lower case")] = True
+    lower: Annotated[bool | None, doc("whether texts become lower case; null is true, or what a tokenizer does")] = None
     length: Annotated[int, Ge(1), doc("tokens of a sample: longer texts are cut, shorter ones filled up with id 0")] = (
         64
     )
-    vocabulary: Annotated[int, Ge(3), doc("ids at most: padding is 0, an unknown token 1, then the most frequent")] = (
-        10_000
-    )
+    vocabulary: Annotated[
+        Annotated[int, Ge(3)] | None,
+        doc("ids at most: padding is 0, an unknown token 1, then the most frequent; null is 10000, or a tokenizer's"),
+    ] = None
 
-    def tokenizer(self) -> Callable[[str], list[str]]:
+    def splitter(self) -> Callable[[str], list[str]]:
         """Return a function that returns the first tokens of a text: `length`, and one more if there is one.
 
         Raises:
@@ -62,15 +63,13 @@ class TokenKeys:
 
     def normal(self, text: str) -> str:
         """Return a text in lower case, unless `lower` is false, and with composed letters (Unicode's NFC)."""
-        return unicodedata.normalize("NFC", text.lower() if self.lower else text)
+        return unicodedata.normalize("NFC", text if self.lower is False else text.lower())
 
 
 @cache
 def word() -> re.Pattern[str]:
-    r"""Return the pattern of a word. Python's \w does not match the vowel signs of Thai or Hindi, which are marks."""
-    marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
-    # that is \w[\w and marks]*, but no letter or space of ASCII is looked for among the marks, which takes long
-    inside = rf"\w+(?:(?![\x00-\x7f])[{re.escape(''.join(marks) + JOINERS)}]\w*)*"
+    """Return the pattern of a word: letters with their marks, and apostrophes inside."""
+    inside = with_marks(r"\w")
     return re.compile(f"{inside}(?:'{inside})*")
 
 
@@ -92,7 +91,7 @@ def index_texts(
         what = "a text" if keys.lower is False else "a text in lower case"
         problem = f"found {show(keys.token)}, which finds nothing in the training texts of {where}"
         raise ConfigError(f"dataset.token: {problem}, allowed: what finds a token in {what}")
-    words = tuple(sorted(counts, key=lambda word: (-counts[word], word))[: keys.vocabulary - FIRST_WORD])
+    words = tuple(sorted(counts, key=lambda word: (-counts[word], word))[: (keys.vocabulary or MOST_IDS) - FIRST_WORD])
     ids = number_words(words)
     rows = [[[ids.get(token, UNKNOWN) for token in tokens(text)] for text in part] for part in parts]
     longer = sum(len(row) > keys.length for part in rows for row in part)

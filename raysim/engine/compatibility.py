@@ -68,6 +68,7 @@ def check_methods(config: Config) -> dict[str, Method]:
                     "others out"
                 )
     _check_replaced_loop(config, methods)
+    _check_accumulated(config, methods)
     _check_senders(methods)
     _check_collecting(methods)
     setting = Setting(
@@ -115,6 +116,10 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     if config.training.precision == "bf16" and model.dtype == torch.float64:
         words = f"found bf16, allowed with model.name={config.model.name}, which computes in float64: full"
         raise ConfigError(f"training.precision: {words}")
+    if config.training.accumulate > 1 and model.normalises:
+        words = "1, as the statistics would be each part's; or freeze these layers (model.freeze)"
+        problem = f"found {config.training.accumulate}, allowed with BatchNorm in the model"
+        raise ConfigError(f"training.accumulate: {problem}: {words}")
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     _check_sample_gradients(config, model, methods)
@@ -189,6 +194,7 @@ def _check_replaced_loop(config: Config, methods: Mapping[str, Method]) -> None:
     training = config.training
     for owner in _owners(methods, ClientHalf, "train"):
         for key, value, default in (
+            ("accumulate", training.accumulate, 1),
             ("precision", training.precision, "full"),
             ("keep_optimizer", training.keep_optimizer, False),
             ("local_steps", training.local_steps, None),
@@ -206,6 +212,18 @@ def _check_replaced_loop(config: Config, methods: Mapping[str, Method]) -> None:
                     raise ConfigError(
                         f"methods: {name} changes the local loop ({hook}), which {owner} replaces; leave one out"
                     )
+
+
+def _check_accumulated(config: Config, methods: Mapping[str, Method]) -> None:
+    """Refuse methods that read what a whole batch's pass returned, if a batch passes in parts."""
+    parts = config.training.accumulate
+    for name, method in methods.items() if parts > 1 else ():
+        hooks = [hook for hook in ("task_loss", "penalty") if overrides(method.Client, hook)]
+        if hooks or method.Client.features:
+            reads = (
+                f"changes the loss of a whole batch ({hooks[0]})" if hooks else "reads the features of a whole batch"
+            )
+            raise ConfigError(f"training.accumulate: found {parts}, allowed with {name}, which {reads}: 1")
 
 
 def _check_senders(methods: Mapping[str, Method]) -> None:

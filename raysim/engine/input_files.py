@@ -1,4 +1,4 @@
-"""The files that a run's config names, besides those of its data: weights, and what methods read."""
+"""The files that a run's config names, besides those of its data: weights, models' folders, and what methods read."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,19 +7,30 @@ from pathlib import Path
 from raysim.api.method import Method
 from raysim.config import Config
 from raysim.config.error_text import shorten
-from raysim.models.hub_files import find_weights
+from raysim.models.hugging_face.folder import CONFIG, weight_files
+from raysim.models.weight_sources import find_model_weights
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
 from raysim.system.pinned import PinnedFile, check_files, pin_file
 
-WEIGHTS = "model.weights"
+WEIGHTS, FOLDER = "model.weights", "model.path/"
 
 
 def pin_weights(config: Config) -> list[PinnedFile]:
-    """Return the model's file of weights, if there is one. Raises ConfigError if it cannot be read."""
-    if config.model.weights is None:
-        return []
-    return [_pin(WEIGHTS, find_weights(config.model.weights))]
+    """Return the model's file of weights and those of its folder, if any. Raises ConfigError: one cannot be read."""
+    return [_pin(key, path) for key, path in _find_files(config).items()]
+
+
+def _find_files(config: Config) -> dict[str, Path]:
+    """Return the model's file of weights and those of its folder by key, if it has them.
+
+    Without pretrained weights its config is the only file of a folder.
+    """
+    weights, keys = find_model_weights(config.model), config.model.keys()
+    named = {} if weights is None else {WEIGHTS: weights}
+    files = weight_files(str(keys["path"])) if config.model.name == "hugging_face" else {}
+    used = {name: path for name, path in files.items() if keys["pretrained"] or name == CONFIG}
+    return named | {f"{FOLDER}{name}": path for name, path in used.items()}
 
 
 def pin_files_of(methods: Iterable[tuple[str, Method]]) -> list[PinnedFile]:
@@ -34,12 +45,8 @@ def find_on_this_node(config: Config, files: Iterable[PinnedFile]) -> list[Pinne
     Raises:
         RunError: a file is absent here, or has other content.
     """
-    return check_files(
-        replace(file, path=find_weights(config.model.weights))
-        if file.key == WEIGHTS and config.model.weights is not None
-        else file
-        for file in files
-    )
+    here = _find_files(config)
+    return check_files(replace(file, path=here.get(file.key, file.path)) for file in files)
 
 
 def _pin(key: str, path: Path, used_by_clients: bool = True) -> PinnedFile:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import count, islice, repeat
 from typing import Any
 
@@ -166,6 +167,7 @@ class LocalLoop:
         vars(self.optimizer).update(kept or {})
         self.other_heads = OtherHeads(client.model, client.kept_out) if training.logits == "task" else None
         self.in_bfloat16 = training.precision == "bf16"
+        self.parts = training.accumulate
         self.clip_norm = training.clip_norm
         self.remember = remember
         self.calls = calls
@@ -184,25 +186,12 @@ class LocalLoop:
         client, model, call = self.client, self.client.model, self.calls
         for half in self.halves["batch"]:
             call(half, "batch", step)
-        with self.calls.profile.part("client: forward pass"):
-            self._forward(step)
-        owner = self.halves["task_loss"]
-        if owner:
-            loss = step.loss = call(owner[0], "task_loss", step)
+        if self.parts == 1:
+            self._differentiate(step)
         else:
-            loss = step.loss = client.loss(step.logits, step.y)
+            self._differentiate_in_parts(step)
         if self.infinite is not None:
-            self.infinite |= step.logits.isfinite().all() & ~loss.isfinite()
-        for half in self.halves["penalty"]:
-            loss = loss + call(half, "penalty", step)
-        check_loss(owner[0] if owner else None, model, loss)
-        model.gradient.zero_()
-        with self.calls.profile.part("client: backward pass"):
-            try:
-                loss.backward()
-            except RuntimeError as error:
-                name_backward(error, [(half, hook) for hook in IN_THE_LOSS for half in self.halves[hook]])
-                raise
+            self.infinite |= step.logits.isfinite().all() & ~step.loss.isfinite()
         gradient = model.gradient
         for half in self.halves["gradient"]:
             gradient = call(half, "gradient", step, gradient)
@@ -220,6 +209,55 @@ class LocalLoop:
         if self.remember is not None:
             with self.calls.profile.part("client: memory"):
                 self.remember(step)
+
+    def _differentiate(self, step: Step) -> None:
+        """Compute the step's logits and loss, and the model's gradient, with the methods' losses and penalties."""
+        client, call, owner = self.client, self.calls, self.halves["task_loss"]
+        with self.calls.profile.part("client: forward pass"):
+            self._forward(step)
+        if owner:
+            loss = step.loss = call(owner[0], "task_loss", step)
+        else:
+            loss = step.loss = client.loss(step.logits, step.y)
+        for half in self.halves["penalty"]:
+            loss = loss + call(half, "penalty", step)
+        check_loss(owner[0] if owner else None, client.model, loss)
+        client.model.gradient.zero_()
+        self._backward(loss)
+
+    def _differentiate_in_parts(self, step: Step) -> None:
+        """Compute the same part by part, so that only one part's activations are in memory. No method changes the loss.
+
+        The batch's loss is a mean over terms, so the weight of a part's loss is its number of terms. A part without a
+        term would have no mean.
+        """
+        client, objective = self.client, self.client.shared.objective
+        parts = [*zip(step.x.tensor_split(self.parts), step.y.tensor_split(self.parts), strict=True)]
+        terms = [int(objective.terms(y)) for _, y in parts]
+        logits, loss = [], torch.zeros_like(self.total_loss)
+        client.model.gradient.zero_()
+        for (x, y), of_part in zip(parts, terms, strict=True):
+            if not len(y):  # a last batch may have fewer samples than there are parts
+                continue
+            part = replace(step, x=x, y=y)
+            with self.calls.profile.part("client: forward pass"):
+                self._forward(part)
+            logits.append(part.logits.detach())
+            if of_part:
+                part_loss = client.loss(part.logits, y) * (of_part / sum(terms))
+                check_loss(None, client.model, part_loss)
+                self._backward(part_loss)
+                loss += part_loss.detach()
+        step.logits, step.loss = torch.cat(logits), loss
+
+    def _backward(self, loss: Tensor) -> None:
+        """Add the loss's gradient to the model's."""
+        with self.calls.profile.part("client: backward pass"):
+            try:
+                loss.backward()
+            except RuntimeError as error:
+                name_backward(error, [(half, hook) for hook in IN_THE_LOSS for half in self.halves[hook]])
+                raise
 
     def _forward(self, step: Step) -> None:
         """Set the step's logits and, if a half needs them, its features, in the model's dtype."""

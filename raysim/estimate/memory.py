@@ -199,8 +199,13 @@ def estimate_memory(
     replayed = any(
         m.memory is not None and any(overrides(m.Client, hook) for hook in IN_A_STEP) for m in methods.values()
     )
-    saved, passes = measure_saved(model, samples), size * outputs
-    training = (passes if saved is None else size * saved) * (1 + replayed)
+    # methods with a gradient or a memory of their own pass whole batches
+    whole = any(overrides(m.Client, "gradient") or m.memory is not None for m in methods.values()) and not replayed
+    saved, passed = measure_saved(model, samples), size if whole else -(-size // config.training.accumulate)
+    passes = passed * outputs
+    training = (passes if saved is None else passed * saved) * (1 + replayed)
+    # a pass in bfloat16 keeps its trained weights as they were rounded
+    training += vector // 2 if config.model.precision == "bfloat16" else 0
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
     kept = min(training, KEPT_BYTES)
     on_gpu = passes + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(passes, evaluating)

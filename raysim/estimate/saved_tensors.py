@@ -2,24 +2,27 @@
 
 from collections import Counter
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from raysim.models.flat import FlatModel
+from raysim.models.recomputing import recomputed_blocks
 
 
 class SavedTensors:
     """Counts the storages that forward passes in its contexts keep, each once, until their graphs are gone.
 
     Attributes:
-        peak: the most bytes of them at a time.
+        bytes: the bytes of them.
+        peak: the most bytes at a time.
     """
 
     def __init__(self) -> None:
         self.peak = 0
-        self._bytes = 0
+        self.bytes = 0
         self._users: Counter[int] = Counter()  # storage -> the tensors that are kept of it
 
     def noted(self) -> AbstractContextManager[object]:
@@ -32,23 +35,54 @@ class SavedTensors:
         before = self._users[storage.data_ptr()]
         self._users[storage.data_ptr()] = before + users
         if 0 in (before, before + users):
-            self._bytes += users * storage.nbytes()
-            self.peak = max(self.peak, self._bytes)
+            self.bytes += users * storage.nbytes()
+            self.peak = max(self.peak, self.bytes)
 
 
 def measure_saved(model: FlatModel, x: Tensor) -> int | None:
-    """Return the bytes per sample that a pass keeps for its backward pass; x is [n, ...]. The model stays as it is.
+    """Return the most bytes per sample that a step has for its backward pass; x is [n, ...]. The model is unchanged.
 
-    None: the model uses torch.func, and nothing can be measured.
+    The model is in evaluation mode. None: the model uses torch.func, and nothing can be measured.
     """
     peaks = []
     with torch.random.fork_rng(devices=[]), suppress(RuntimeError):
-        for rows in (x, torch.cat([x, x])):
-            saved = SavedTensors()
-            with saved.noted():
-                model(rows)
-            peaks.append(saved.peak)
+        peaks = [_peak(model, rows) for rows in (x, torch.cat([x, x]))]
     return (peaks[1] - peaks[0]) // len(x) if len(peaks) == 2 else None
+
+
+def _peak(model: FlatModel, x: Tensor) -> int:
+    """Return the most bytes that a pass and its backward pass keep.
+
+    Blocks that are recomputed (model.checkpointing) keep their inputs, and one of them at a time keeps the rest.
+    """
+    saved, passes = SavedTensors(), list[_BlockPass]()
+
+    def begin(block: nn.Module, inputs: tuple[object, ...]) -> None:
+        passes.append(_BlockPass(saved.bytes, sum(part.nbytes for part in inputs if isinstance(part, Tensor))))
+
+    def end(block: nn.Module, inputs: object, outputs: object) -> None:
+        passes[-1].kept = saved.bytes - passes[-1].before
+
+    blocks = recomputed_blocks(model.module)
+    hooks = [block.register_forward_pre_hook(begin) for block in blocks]
+    hooks += [block.register_forward_hook(end) for block in blocks]
+    try:
+        with saved.noted():
+            model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    released = sum(max(0, one.kept - one.inputs) for one in passes)
+    return saved.peak - released + max((one.kept for one in passes), default=0)
+
+
+@dataclass
+class _BlockPass:
+    """A pass of a block: the bytes kept before it, those of its inputs, and those that it adds."""
+
+    before: int
+    inputs: int
+    kept: int = 0
 
 
 class _Saved:

@@ -98,7 +98,7 @@ def evaluate(
             The data do not fit the model, or the model was trained on the validation samples. Personalized models are
             requested, which a run does not store.
     """
-    run_config, config = _load_config(Path(directory), add_keywords("evaluate", overrides, keys), trust)
+    run_config, config = load_ended(Path(directory), add_keywords("evaluate", overrides, keys), trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
@@ -176,8 +176,12 @@ def _find_ended(directory: Path) -> Path | None:
     return max(runs, key=lambda run: (run / "model.pt").stat().st_mtime, default=None)
 
 
-def _load_config(directory: Path, overrides: Overrides, trust: bool) -> tuple[Config, Config]:
-    """Return the run's config, and the same config with the overrides and the run's final model."""
+def load_ended(directory: Path, overrides: Overrides, trust: bool) -> tuple[Config, Config]:
+    """Return the config of a run that ended, and the same config with the overrides and the run's final model.
+
+    Raises:
+        ConfigError: there is no such run, or an override is of another block. Custom code is needed and not trusted.
+    """
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
             if below := _find_ended(directory):
@@ -222,7 +226,8 @@ def _as_trained(federation: Federation, config: Config, run_config: Config) -> F
         )
     standard = config.dataset.normalize == trained_on.normalize == "standard"
     named = dataset.names is not None and config.dataset != trained_on
-    if dataset.words is None and not standard and not named:
+    texts = dataset.words is not None or dataset.tokenizer is not None
+    if not texts and not standard and not named:
         return federation
     trained = federation_without_clients(run_config)
     if dataset.names != trained.dataset.names:
@@ -230,6 +235,9 @@ def _as_trained(federation: Federation, config: Config, run_config: Config) -> F
             f"dataset: found the classes {show(list(dataset.names or ()))}, allowed: those that the model was trained "
             f"on, {show(list(trained.dataset.names or ()))}"
         )
+    if dataset.tokenizer != trained.dataset.tokenizer:
+        allowed = "the tokenizer of the run, whose ids the model knows"
+        raise ConfigError(f"dataset.tokenizer: found another one than the model was trained with, allowed: {allowed}")
     if dataset.words is not None:
         dataset = reword(dataset, trained.dataset.words or ())
     statistics = trained.normalization if standard else federation.normalization
@@ -270,9 +278,10 @@ def _drawn_from(config: Config, dataset: NamedComponent) -> _Drawn:
     """Return where a dataset's tests are from. Files in the folder of the datasets have paths from there."""
     root, keys, files = choose_root(config.dataset.root)[1].resolve(), dataset.keys(), {}
     for key, name in keys.items():
-        if key in ("path", "test", "train") and isinstance(name, str):
-            file = (root / expand(f"dataset.{key}", name)).resolve()
-            files[key] = str(file.relative_to(root) if file.is_relative_to(root) else file)
+        names = (name,) if isinstance(name, str) else name  # or several, of instructions
+        if key in ("path", "test", "train") and isinstance(names, tuple):
+            found = [(root / expand(f"dataset.{key}", one)).resolve() for one in names]
+            files[key] = ", ".join(str(one.relative_to(root) if one.is_relative_to(root) else one) for one in found)
     draw = {} if "test" in files else {key: keys.get(key) for key in ("test_fraction", "seed", "split")}
     return _Drawn(dataset.name, files.get("path"), files.get("test"), draw, files.get("train"))
 

@@ -16,12 +16,13 @@ from typing_extensions import TypedDict
 
 from raysim.data.pixels import Source
 from raysim.evaluation.accuracy_matrix import SEEN, protocol_label
+from raysim.evaluation.evaluated_model import EvaluatedModel
 from raysim.evaluation.metric_sums import Sums, add_exactly, collect_rows, evaluate_metric, merge_sums, stack_sums
 from raysim.federation.federation import Federation
 from raysim.federation.targets import check_measured
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
-from raysim.models.inputs import as_input, two_samples
+from raysim.models.inputs import two_samples
 from raysim.models.task_heads import is_task_aware, select_head, tell_task
 from raysim.objectives import OfAllSamples
 from raysim.system.device import to_device
@@ -95,14 +96,14 @@ def score(
 ) -> Scores:
     """Count the right answers on these chunks: the label is among the `top_k` classes with the largest logits.
 
-    Another metric is added up exactly instead, or its rows are collected. One forward pass serves all protocols of a
-    chunk.
+    Another metric is added up exactly instead, or its rows are collected. One answer serves all protocols of a chunk:
+    the logits of one forward pass, unless the objective needs several.
 
     Raises:
         WrongResult: the objective's `measure` returned the wrong shape.
         Diverged: a logit or a measured number is not finite.
     """
-    objective, finite = federation.objective, list[Tensor]()
+    objective, model, finite = federation.objective, EvaluatedModel(module, dtype, federation), list[Tensor]()
     answered: dict[str, list[list[Tensor]]] = {p: [[] for _ in federation.tasks] for p in federation.protocols}
     module.eval()
     with torch.no_grad():
@@ -112,9 +113,9 @@ def score(
             tell_task(module, None, chunk.so_far or len(federation.tasks))
             rows = torch.from_numpy(task.test[chunk.start : chunk.stop].astype("int64"))
             rows = to_device(rows, test.device)
-            logits = module(as_input(test.fetch(rows, chunk.task), dtype))
-            finite.append(logits.isfinite().all())
             labels = test.labels(rows)
+            logits = objective.answer(model, model.begin(test.fetch(rows, chunk.task)), labels)
+            finite.append(model.all_finite())
             for protocol in federation.protocols:
                 among = _admitted(protocol, chunk, federation)
                 considered = logits if among is None else _mask_others(logits, list(among))

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config import Config
-from raysim.config.error_text import shorten
+from raysim.config.error_text import nearest, shorten, show
 from raysim.data.dataset import Array, Dataset
 from raysim.data.partition import Labels, partition_rows, split_by_owner
 from raysim.data.scenario import Task
@@ -35,7 +35,7 @@ def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> lis
     if windows is not None and windows.windows is not None:
         positions = np.arange(windows.windows * windows.window, dtype=np.int32)
         return [in_windows([positions], [0], windows.window) for _ in range(config.clients.count)]
-    count, labels = config.clients.count, dataset.train.y
+    count, labels = config.clients.count, _divided_by(config, dataset)
     rows_of_clients = [[NOTHING] * len(tasks) for _ in range(count)]
     orders = [_order_tasks(config, client, len(tasks)) for client in range(count)]
     run_parts = _partition(config, labels, count, 0, dataset.train.clients) if config.partition_per == "run" else None
@@ -59,6 +59,22 @@ def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> lis
             rows_of_clients[client][number] = part
     streams = zip(rows_of_clients, orders, strict=True)
     return [_make_stream(config, client, rows, order) for client, (rows, order) in enumerate(streams)]
+
+
+def _divided_by(config: Config, dataset: Dataset) -> Labels:
+    """Return the targets, or the number of each training sample's value in the column `partition.by`: int64 [N].
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    name, columns = config.partition.by, dataset.train.columns
+    if name is None:
+        return dataset.train.y
+    if name not in columns:
+        known = [*columns]
+        allowed = f"{show(known)}{nearest(name, known)}" if known else "null, as this dataset has no columns"
+        raise ConfigError(f"partition.by: found {show(name)}, allowed: {allowed}; see dataset.columns")
+    return np.unique(columns[name], return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
 def _order_tasks(config: Config, client: int, tasks: int) -> list[int]:

@@ -196,10 +196,12 @@ class FeaturePass:
     def _name_files(self) -> Iterator[Path]:
         """Yield each split's file, named by the hash of what its content follows from."""
         folder, model = resolve_root(self._config.dataset.root) / FOLDER, self._config.model
-        module, stages = self._module, self._module.stages()[: self._module.begin]
+        module, stages = self._module, self._module.in_order()[: self._module.begin]
         inside = [part for stage in stages for part in stage.parts if isinstance(part, nn.Module)]
         adapters = model.adapters if any(True for part in inside for _ in find_adapters(part)) else None
         network = [model.name, to_plain(model.keys()), to_plain(adapters), module.begin, module.feature_shape]
+        network += [module.made_by] if module.made_by else []
+        network += [model.precision] if model.precision != "float32" else []  # files of float32 keep their names
         samples = [to_plain(self._federation.normalization), self._federation.shape, CHUNK]
         code = digest_custom_code([model.name] if ":" in model.name else [])  # a custom model's
         known = json.dumps([*network, *samples, describe_machine(self._device), VERSION, code])

@@ -9,8 +9,9 @@ from torch import Tensor
 from raysim.config import Config
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
-from raysim.objectives import Metric, Objective
+from raysim.objectives import IGNORED, Metric, Objective
 from raysim.objectives.classification import Classification
+from raysim.objectives.continuation import IDS, MASK
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
 
@@ -30,9 +31,10 @@ def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task] = ())
     with locate_errors(f"objective {name}"):
         objective: Objective = config.objective.make()
         for where, targets in _targets_by_split(dataset, tasks):
-            problem = objective.check(targets, dataset.classes)
+            problem = _find_ignored(objective, targets) or objective.check(targets, dataset.classes)
             if problem is not None:
                 raise ConfigError(f"objective: {name} in {where}: {problem}{ADVICE * objective.classes}")
+        _check_continued(config, dataset, objective)
         if is_custom(type(objective)):
             with locate_errors(f"objective {name}, tried on {TRIED} targets"):
                 _try(objective, dataset)
@@ -44,6 +46,35 @@ def _targets_by_split(dataset: Dataset, tasks: Sequence[Task]) -> Iterator[tuple
     for task in tasks:
         test = dataset.test.y
         yield f"the test samples of task {task.name}", test if len(task.test) == len(test) else test[task.test]
+
+
+def _find_ignored(objective: Objective, targets: Array) -> str | None:
+    """Return a problem with ignored targets of an objective without positions, or None."""
+    if objective.positions or targets.ndim != 2 or targets.dtype != np.int64 or not (targets == IGNORED).any():
+        return None
+    return f"found targets of {IGNORED}, which only an objective with an output at each position ignores; allowed: ids"
+
+
+def _check_continued(config: Config, dataset: Dataset, objective: Objective) -> None:
+    """Refuse samples that an objective cannot continue in evaluations. Raises ConfigError."""
+    if not objective.continues:
+        return
+    name, metric, arrays = config.objective.named, objective.metric.name, dataset.arrays
+    if config.model.cache:
+        allowed = f"false with objective={name} and {metric}, which continues texts"
+        raise ConfigError(f"model.cache: found true, allowed: {allowed}")
+    if dataset.tokenizer is not None and objective.tokenizer_digest not in (None, dataset.tokenizer):
+        raise ConfigError("objective.tokenizer: found another one than dataset.tokenizer, allowed: the same, or null")
+    shape, names = (arrays[0][1], [one[0] for one in arrays]) if arrays else (dataset.shape, [IDS])
+    if (
+        dataset.train.x.dtype != np.int64
+        or shape != dataset.train.y.shape[1:]
+        or {*names} - {IDS, MASK}
+        or names[0] != IDS
+    ):
+        found = f"{' and '.join(names) if arrays else dataset.train.x.dtype} {list(shape)}"
+        allowed = f"ids (int64) [N, length] as the targets have, alone or as {IDS} with {MASK}"
+        raise ConfigError(f"objective: {name} measures {metric} of samples that are {found}, allowed: {allowed}")
 
 
 def _refuse_unused(objective: Objective) -> None:
@@ -74,7 +105,11 @@ def _try(objective: Objective, dataset: Dataset) -> None:
     shape = objective.output_shape(first, size)
     outputs = torch.zeros(len(targets), *shape, requires_grad=True)
     check_loss(objective, objective.loss(outputs, targets), outputs)
-    measured = objective.measure(objective.predict(outputs.detach()), targets) if not objective.counts else None
+    measured = (
+        objective.measure(objective.predict(outputs.detach()), targets)
+        if not (objective.counts or objective.continues)
+        else None
+    )
     if measured is not None:
         check_measured(objective, measured, len(targets))
 

@@ -39,6 +39,10 @@ def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabel
             f"dataset.unlabelled: found samples of shape {shape}, allowed: {first.shape}, as in dataset; choose "
             "another dataset, or bring its samples to that shape"
         )
+    if second.tokenizer != first.tokenizer:
+        raise ConfigError(
+            "dataset.unlabelled: found texts of another tokenizer, with other ids, allowed: the same dataset.tokenizer"
+        )
     if first.categories or second.categories:
         raise ConfigError(
             "dataset.unlabelled: found a table with categories, whose ids differ between tables, allowed: tables "

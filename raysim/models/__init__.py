@@ -13,6 +13,8 @@ MODELS = {
     "transformer": "raysim.models.transformer:transformer",
     "vit": "raysim.models.vit:vit",
     "torchvision": "raysim.models.torchvision_network:torchvision_network",
+    "hugging_face": "raysim.models.hugging_face.model:hugging_face",
+    "timm": "raysim.models.timm_network:timm_network",
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.
 

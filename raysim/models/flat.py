@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from raysim.models.batch_statistics import BATCH_NORMS
-from raysim.models.freezing import FROZEN_NORMS, frozen_buffers
+from raysim.models.freezing import FROZEN_NORMS, constant_buffers
 from raysim.models.layers import name_layers, recorded_inputs
 from raysim.system.errors import ConfigError
 
@@ -59,8 +59,8 @@ class Weights:
 class FlatModel:
     """A module with tensors that are views of flat vectors, so that one operation on a vector changes the whole model.
 
-    Frozen parameters, the statistics of frozen BatchNorm and boolean buffers (constants) are in no vector and are not
-    sent, as every host builds the same.
+    Frozen parameters, the statistics of frozen BatchNorm, boolean buffers and those with persistent=False (constants)
+    are in no vector and are not sent, as every host builds the same.
 
     Attributes:
         module: the torch module.
@@ -100,13 +100,13 @@ class FlatModel:
             raise ConfigError(f"model: found {dtype_names}, allowed: {allowed} pass computes in lower precision")
         (self.dtype,) = dtypes
         device = next(iter(trained.values())).device
-        constant = frozen_buffers(module)
+        constant = constant_buffers(module)
         buffers = {name: buffer for name, buffer in module.named_buffers() if name not in constant}
         floats = {name: b for name, b in buffers.items() if b.dtype == self.dtype}
         others = {name: b for name, b in buffers.items() if b.dtype == torch.int64}
         for name, buffer in buffers.items():
             if buffer.dtype not in (self.dtype, torch.int64, torch.bool):
-                allowed = f"{self.dtype}, torch.int64, or torch.bool for constants"
+                allowed = f"{self.dtype}, torch.int64 or torch.bool, or any with persistent=False (constants)"
                 raise ConfigError(f"model: the buffer {name} is {buffer.dtype}, allowed: {allowed}")
         self._trained = list(trained.values())
         self._replaced: dict[str, Tensor] = {}  # the frozen parameters in place of which others are used

@@ -36,6 +36,18 @@ class FrozenBatchNorm3d(nn.BatchNorm3d):
         return super().train(False)
 
 
+class FrozenBatchNormAct2d(FrozenBatchNorm2d):
+    """BatchNorm that is always in evaluation mode, then what timm's BatchNormAct2d does: dropout and activation."""
+
+    drop: nn.Module
+    act: nn.Module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activations [n, c, h, w] of x [n, c, h, w]."""
+        activations: Tensor = self.act(self.drop(super().forward(x)))
+        return activations
+
+
 FROZEN_NORMS = (FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenBatchNorm3d)
 _FROZEN: Mapping[type[nn.Module], type[nn.Module]] = {kind.__mro__[1]: kind for kind in FROZEN_NORMS}
 
@@ -69,26 +81,44 @@ def freeze_statistics(module: nn.Module) -> None:
     for owner in [*module.modules()]:
         for name, layer in [*owner.named_children()]:
             weights = [*layer.parameters()]
-            if type(layer) in _FROZEN and weights and not any(weight.requires_grad for weight in weights):
+            if _has_frozen(layer) and weights and not any(weight.requires_grad for weight in weights):
                 if layer.running_mean is None:
                     continue  # it always uses the batch's statistics
                 setattr(owner, name, _frozen(layer))
 
 
+def _has_frozen(layer: nn.Module) -> bool:
+    return type(layer) in _FROZEN or _is_timms(layer)
+
+
+def _is_timms(layer: nn.Module) -> bool:
+    """Return whether a layer is timm's BatchNormAct2d. timm is not imported for it, as it takes seconds."""
+    return type(layer).__name__ == "BatchNormAct2d" and type(layer).__module__.startswith("timm.layers.")
+
+
 def _frozen(layer: nn.Module) -> nn.Module:
     """Return a frozen layer with the tensors of a BatchNorm layer."""
     assert isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
-    frozen = _FROZEN[type(layer)](layer.num_features, eps=layer.eps, momentum=layer.momentum)
+    kind = FrozenBatchNormAct2d if _is_timms(layer) else _FROZEN[type(layer)]
+    frozen = kind(layer.num_features, eps=layer.eps, momentum=layer.momentum)
+    if isinstance(frozen, FrozenBatchNormAct2d):
+        frozen.drop, frozen.act = layer.get_submodule("drop"), layer.get_submodule("act")
     frozen.weight, frozen.bias = layer.weight, layer.bias
     for name, buffer in layer.named_buffers():
         setattr(frozen, name, buffer)
     return frozen.eval()
 
 
-def frozen_buffers(module: nn.Module) -> set[str]:
-    """Return the names of the buffers of frozen BatchNorm layers, which do not change and are not sent."""
+def constant_buffers(module: nn.Module) -> set[str]:
+    """Return the names of the buffers that do not change and are not sent.
+
+    These are the statistics of frozen BatchNorm layers, and buffers that the state_dict leaves out (persistent=False),
+    such as the frequencies of rotary positions. Every host builds the same ones.
+    """
     layers = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, FROZEN_NORMS))
-    return {f"{name}.{buffer}" for name, layer in layers for buffer, _ in layer.named_buffers()}
+    frozen = {f"{name}.{buffer}" for name, layer in layers for buffer, _ in layer.named_buffers()}
+    persistent = module.state_dict(keep_vars=True).keys()  # torch has no other public list of them
+    return frozen | {name for name, _ in module.named_buffers() if name not in persistent}
 
 
 def share_frozen(module: nn.Module, state: Mapping[str, Tensor]) -> None:

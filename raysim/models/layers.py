@@ -46,13 +46,15 @@ def _margins(layer: nn.Conv2d) -> list[int]:
 
 @contextmanager
 def recorded_inputs(layers: Mapping[nn.Module, str]) -> Iterator[dict[str, list[Tensor]]]:
-    """Record the inputs of these layers in this context, as `input_rows`, by name."""
+    """Record the inputs of these layers in this context, as `input_rows` in the weights' dtype, by name."""
     recorded: dict[str, list[Tensor]] = {name: [] for name in layers.values()}
 
-    def recorder(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda layer, inputs: recorded[name].append(input_rows(layer, inputs[0]))
+    def recorder(name: str, dtype: torch.dtype) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda layer, inputs: recorded[name].append(input_rows(layer, inputs[0]).to(dtype))
 
-    hooks = [layer.register_forward_pre_hook(recorder(name)) for layer, name in layers.items()]
+    dtypes = [layer.get_parameter("weight").dtype for layer in layers]
+    recorders = [recorder(name, dtype) for name, dtype in zip(layers.values(), dtypes, strict=True)]
+    hooks = [layer.register_forward_pre_hook(record) for layer, record in zip(layers, recorders, strict=True)]
     try:
         yield recorded
     finally:
@@ -64,10 +66,12 @@ def find_head(module: nn.Module, x: Tensor) -> tuple[str, ...]:
     """Return the names of the weight and the bias, if any, of the head: the linear layer that makes the logits.
 
     A pass over two samples x finds it: the model returns the output of its last linear layer. Otherwise the result is
-    empty. If each task has a head, all of them are returned. The module is in evaluation mode afterwards.
+    empty. If each task has a head, all of them are returned. A layer that shares its weight with a table of embeddings
+    (tied weights) is no head: methods would replace or mask the table. The module is in evaluation mode afterwards.
     """
     layers = {layer: name for layer, name in name_layers(module).items() if isinstance(layer, nn.Linear)}
     outputs: list[tuple[nn.Linear, Tensor, int]] = []
+    returned: list[Tensor] = []
 
     def note(layer: nn.Linear, inputs: object, output: Tensor) -> None:
         # the version is the only sign that a later layer overwrites an output in place, as ReLU(inplace=True) does:
@@ -75,16 +79,22 @@ def find_head(module: nn.Module, x: Tensor) -> tuple[str, ...]:
         outputs.append((layer, output, output._version))
 
     hooks = [layer.register_forward_hook(note) for layer in layers]
+    # before the model's own hooks, of which one may change the outputs' type (model.precision)
+    hooks.append(module.register_forward_hook(lambda _, inputs, logits: returned.append(logits), prepend=True))
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits = module.eval()(x) if layers else None
+            module.eval()
+            if layers:
+                module(x)
     finally:
         for hook in hooks:
             hook.remove()
-    if not outputs or logits is None:
+    if not outputs:
         return ()
-    layer, output, version = outputs[-1]
+    (layer, output, version), (logits,) = outputs[-1], returned
     if output.data_ptr() != logits.data_ptr() or output.shape != logits.shape or output._version != version:
+        return ()
+    if any(isinstance(table, nn.Embedding) and table.weight is layer.weight for table in module.modules()):
         return ()
     heads = next((h.heads for h in module.modules() if isinstance(h, TaskHeads) and layer in h.heads), [layer])
     head_ids = {id(p) for head in heads for p in (head.weight, head.bias)}

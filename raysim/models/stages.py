@@ -4,7 +4,6 @@
 once, and is then the sample (see raysim.federation.features).
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,7 +15,10 @@ from raysim.models.freezing import FROZEN_NORMS
 from raysim.models.task_heads import TaskAware, TaskHeads
 from raysim.system.errors import ConfigError
 
-OFFERED = "vit, resnet18, mnist_cnn, mcmahan_cnn, mlp, critic, a ResNet of torchvision's, or your own nn.Sequential"
+OFFERED = (
+    "vit, hugging_face, resnet18, mnist_cnn, mcmahan_cnn, mlp, critic, a ResNet of torchvision's or timm's, or your "
+    "own nn.Sequential"
+)
 
 
 class Stage(NamedTuple):
@@ -34,24 +36,34 @@ class StagedNetwork(nn.Module):
     Attributes:
         begin: the number of stages that the forward pass leaves out. Its input is then what they return.
         feature_shape: the shape of this input, for one sample; empty if no stage is left out.
+        made_by: what computes the stages besides raysim and torch, such as a package with its version.
     """
+
+    made_by = ""
 
     def __init__(self) -> None:
         super().__init__()
         self.begin = 0
         self.feature_shape: tuple[int, ...] = ()
 
-    @abstractmethod
-    def stages(self) -> Sequence[Stage]:
+    # a subclass defines it; only declared here, as a network of another library may have a layer of this name
+    stages: Callable[[], Sequence[Stage]]
+
+    def begin_at(self, begin: int) -> None:
+        """Have the forward pass leave out this number of stages. Raises ConfigError: the network cannot."""
+        self.begin = begin
+
+    def in_order(self) -> Sequence[Stage]:
         """Return all stages in order. The last one returns the logits."""
+        return self.stages()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits [n, ...] of samples [n, ...], or of what the stages that are left out return for them."""
-        return _chained(self.stages()[self.begin :], x)
+        return _chained(self.in_order()[self.begin :], x)
 
     def before(self, x: Tensor) -> Tensor:
         """Return what the stages that are left out return for samples [n, ...]."""
-        return _chained(self.stages()[: self.begin], x)
+        return _chained(self.in_order()[: self.begin], x)
 
 
 def _chained(stages: Sequence[Stage], x: Tensor) -> Tensor:
@@ -77,16 +89,17 @@ class Chain(StagedNetwork):
     def stages(self) -> Sequence[Stage]:
         """Return a stage for each layer, also for those of an nn.Sequential among them."""
         first = [] if self._prepare is None else [Stage(self._prepare, ())]
-        links = [link for name in self._order for link in _links(self.get_submodule(name))]
-        return [*first, *(Stage(link, (link,)) for link in links)]
+        chain = [link for name in self._order for link in links(self.get_submodule(name))]
+        return [*first, *(Stage(link, (link,)) for link in chain)]
 
 
-def _links(layer: nn.Module) -> Iterator[nn.Module]:
+def links(layer: nn.Module) -> Iterator[nn.Module]:
+    """Yield the layers that a layer calls in order: its own if it is an nn.Sequential, or itself."""
     if type(layer) is not nn.Sequential:
         yield layer
         return
     for inner in layer:
-        yield from _links(inner)
+        yield from links(inner)
 
 
 def begin_late(module: nn.Module, x: Tensor, model: str) -> StagedNetwork:
@@ -102,15 +115,14 @@ def begin_late(module: nn.Module, x: Tensor, model: str) -> StagedNetwork:
     Raises:
         ConfigError: the network has no stages, or its first layer is trained.
     """
-    network = module if isinstance(module, StagedNetwork) else _as_chain(module)
+    network = module if isinstance(module, StagedNetwork) else _as_staged(module)
     if network is None:
         raise ConfigError(f"model.cache: found true for {model}, which has no stages, allowed: {OFFERED}; or false")
-    stages = network.stages()
+    stages = network.in_order()
     begin = next((number for number, stage in enumerate(stages) if not _is_constant(stage)), 0)
     if not any(isinstance(tensor, nn.Parameter) for stage in stages[:begin] for tensor in tensors_of(stage)):
-        allowed = "allowed: false, or frozen first layers (model.freeze, model.adapters, prompts)"
-        raise ConfigError(f"model.cache: found true for {model}, which trains its first layer, {allowed}")
-    network.begin = begin
+        raise ConfigError(f"model.cache: found true for {model}, {_describe_variable(stages[begin])}")
+    network.begin_at(begin)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         network.feature_shape = tuple(network.eval().before(x).shape[1:])
     network.train()
@@ -119,7 +131,7 @@ def begin_late(module: nn.Module, x: Tensor, model: str) -> StagedNetwork:
 
 def names_left_out(module: nn.Module) -> set[str]:
     """Return the names of the parameters of which a network that begins late has only the features."""
-    stages = module.stages()[: module.begin] if isinstance(module, StagedNetwork) else ()
+    stages = module.in_order()[: module.begin] if isinstance(module, StagedNetwork) else ()
     used = {id(tensor) for stage in stages for tensor in tensors_of(stage)}
     return {name for name, parameter in module.named_parameters() if id(parameter) in used}
 
@@ -134,6 +146,14 @@ def tensors_of(stage: Stage) -> Iterator[Tensor]:
             yield part
 
 
+def _describe_variable(stage: Stage) -> str:
+    """Return why a stage is not constant."""
+    if any(tensor.requires_grad for tensor in tensors_of(stage)):
+        allowed = "false, or frozen first layers (model.freeze, model.adapters, prompts)"
+        return f"which trains its first layer, allowed: {allowed}"
+    return "which has dropout in its first layer, allowed: false, or no dropout (model.dropout=0 for hugging_face)"
+
+
 def _is_constant(stage: Stage) -> bool:
     modules = [module for part in stage.parts if isinstance(part, nn.Module) for module in part.modules()]
     return not any(map(_varies, modules)) and not any(tensor.requires_grad for tensor in tensors_of(stage))
@@ -141,16 +161,23 @@ def _is_constant(stage: Stage) -> bool:
 
 def _varies(module: nn.Module) -> bool:
     """Return whether a module draws, follows its inputs' statistics, or depends on the task."""
-    # dropouts and torchvision's StochasticDepth have p, recurrent layers have dropout
-    chances = [getattr(module, name, 0.0) for name in ("p", "dropout")]
+    # dropouts and torchvision's StochasticDepth have p, recurrent layers have dropout, attention of transformers
+    # attention_dropout, timm's DropPath drop_prob
+    chances = [getattr(module, name, 0.0) for name in ("p", "dropout", "attention_dropout", "drop_prob")]
     draws = any(isinstance(chance, int | float) and chance > 0 for chance in chances) or isinstance(module, nn.RReLU)
     follows = isinstance(module, BATCH_NORMS) and not isinstance(module, FROZEN_NORMS)
     follows = follows or bool(getattr(module, "track_running_stats", False) and isinstance(module, INSTANCE_NORMS))
     return draws or follows or isinstance(module, TaskAware | TaskHeads)
 
 
-def _as_chain(module: nn.Module) -> Chain | None:
-    """Return a network that calls its children in order as a chain, and None for others."""
+def _as_staged(module: nn.Module) -> StagedNetwork | None:
+    """Return a network with its stages, and None for others.
+
+    Known are networks that call their children in order, and those whose model function says how (`as_staged`).
+    """
+    if (as_staged := vars(module).get("as_staged")) is not None:
+        staged: StagedNetwork = as_staged(module)
+        return staged
     named = module.named_modules(remove_duplicate=False)
     children = [(name, child) for name, child in named if name and "." not in name]
     if type(module) is nn.Sequential:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.models.efficientnet_layout import is_of_efficientnet_pytorch, rename_efficientnet
 from raysim.models.vit import VisionTransformer
 
 _LAYER = r"(?:vit\.|deit\.)?(?:encoder\.layer|layers)\.(\d+)\."  # of Hugging Face, versions 4 and 5
@@ -61,7 +62,9 @@ PATCHES = "patch_embed.proj.weight"
 
 
 def fit_weights(module: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return a file's tensors with the names and shapes of a vision transformer. For other modules, return `state`.
+    """Return a file's tensors with the names and shapes of a vision transformer.
+
+    For timm's EfficientNets, see `rename_efficientnet`. For other modules, return `state`.
 
     - Names become raysim's. Names without a rule are unchanged.
     - Separate layers for queries, keys and values become one.
@@ -69,6 +72,8 @@ def fit_weights(module: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor
     - The patches' weights for RGB are summed if images are gray. This equals gray images that become RGB.
     - Prompts that the file does not have keep the module's initial values.
     """
+    if is_of_efficientnet_pytorch(module, state):
+        return rename_efficientnet(module, state)
     if not isinstance(module, VisionTransformer):
         return state
     second = any(map(SECOND_TOKEN.fullmatch, state))

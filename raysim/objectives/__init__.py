@@ -1,8 +1,8 @@
 """Learning objectives: a loss, a prediction from a model's outputs, and a metric."""
 
-from raysim.objectives.objective import Metric, Objective, OfAllSamples
+from raysim.objectives.objective import IGNORED, Metric, Objective, OfAllSamples
 
-__all__ = ["OBJECTIVES", "Metric", "Objective", "OfAllSamples"]
+__all__ = ["IGNORED", "OBJECTIVES", "Metric", "Objective", "OfAllSamples"]
 
 OBJECTIVES: dict[str, str] = {
     "classification": "raysim.objectives.classification:Classification",

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from raysim.objectives.objective import Metric, Objective
 
+UNLABELLED = -100  # which torch's cross-entropy leaves out
 ACCURACY_METRIC = Metric("accuracy", "%", range=(0.0, 1.0))
 
 
@@ -24,6 +25,10 @@ class Classification(Objective):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy of logits [n, classes] and labels [n]."""
         return functional.cross_entropy(outputs, targets)
+
+    def terms(self, targets: Tensor) -> Tensor:
+        """Return the number of labels that the loss counts, []: all but -100, the label of unlabelled samples."""
+        return (targets != UNLABELLED).sum()
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the class [n] with the largest logit. The lowest class wins a tie."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -11,6 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
+
+IGNORED = -100
+"""The target of a position that counts neither in the loss nor in the metric, as in torch's `cross_entropy`."""
+
+Inputs = Tensor | Mapping[str, Tensor]
+"""Samples as a model receives them: [n, ...], or tensors by name if a sample is several arrays."""
+
+Model = Callable[[Inputs], Tensor]
+"""An evaluated model: returns outputs [n, ...] for samples. One model computes the same for the same samples."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +68,19 @@ class Objective(ABC):
     counts: ClassVar[bool] = False
     """Whether the metric is the accuracy, which is counted by class."""
     positions: ClassVar[bool] = False
-    """Whether a sample has an output at each of its positions, as with tokens."""
+    """Whether a sample has an output at each of its positions, as with tokens. Targets may then be IGNORED."""
     in_image: ClassVar[bool] = False
     """Whether targets are places in an image. Rotations, permutations, crops and flips, which move pixels and no
     targets, are then refused."""
+
+    continues: bool = False
+    """Whether evaluations continue the ids of samples, so that these must be ids, one for each target. They may be
+    `input_ids` with an `attention_mask`."""
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """The digest of the tokenizer that makes texts of the model's ids, if there is one. See `Dataset.tokenizer`."""
+        return None
 
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
         """Return a problem with the targets [N, ...] of a split or a task, as `found ..., allowed: ...`, or None.
@@ -87,8 +105,23 @@ class Objective(ABC):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss [] of a non-empty batch in the outputs' dtype."""
 
+    def answer(self, model: Model, x: Inputs, targets: Tensor) -> Tensor:
+        """Return what an evaluation gives to `predict` for samples, [n, ...]. By default the outputs of one pass.
+
+        An objective may call the model several times, such as for each token that it generates. Chunks of samples are
+        the same on every host, so the result may depend on the chunk.
+        """
+        return model(x)
+
+    def terms(self, targets: Tensor) -> int | Tensor:
+        """Return the number of terms, [], of which `loss` is the mean for these targets: by default the samples.
+
+        `training.accumulate` weights the mean losses of a batch's parts with it.
+        """
+        return len(targets)
+
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return the predictions [n, ...] for outputs [n, ...]. By default they are the outputs."""
+        """Return the predictions [n, ...] for what `answer` returned. By default they are the same."""
         return outputs
 
     @abstractmethod

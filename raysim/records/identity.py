@@ -8,6 +8,7 @@ summary.json (`versions`) and each checkpoint have it. A run that resumes compar
 | data | the digest of samples, targets, client ids and columns |
 | names | the digest of the classes' names, which a method may read |
 | weights | the digest of the file `model.weights` |
+| path/FILE | the digest of a file of the folder `model.path`: its config or weights |
 | METHOD.KEY | the digest of a file that a method reads, such as lander.embeddings |
 | features | the digest of the features of `model.cache` |
 | model | the digest of the initial model, with what a custom model reads from files of its own |

@@ -195,6 +195,10 @@ def test_what_it_refuses(tiny):
     network = check_model(config, (1, 5, 5), 4)
     with pytest.raises(ConfigError, match=r"methods.lorm: found an adapter of 1, a convolution with groups, allowed:"):
         check_fit(config, network, 4)
+    frozen_head = {**LORA, "adapters": {**LORA["adapters"], "head": False}}
+    config = tiny(model=frozen_head, methods={"lorm": {}})
+    with pytest.raises(ConfigError, match=r"methods.lorm: .*head"):
+        check_fit(config, check_model(config, (6,), 4), 4)
     schedule = {"kind": "asynchronous", "concurrency": 2, "buffer_size": 1}
     with pytest.raises(ConfigError, match=r"methods.lorm: .*schedule"):
         check_methods(tiny(model=LORA, methods={"lorm": {}}, schedule=schedule))

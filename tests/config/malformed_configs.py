@@ -242,6 +242,7 @@ ON_THE_COMMAND_LINE = [
      "keys, which are keyword-only")),
     (["lr=0.1"], "lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?"),
     (["training.lr=0.1"], "training.lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?"),
+    (["model.random_features=0"], "model.random_features=0: found 0, allowed: a whole number >= 1 or null"),
     (["model.lr=0.1"], "model.lr=0.1: unknown key 'lr' of 'net'; did you mean 'training.optimizer.lr'?"),
     (["epochs=3"], "epochs=3: unknown key 'epochs'; did you mean 'training.local_epochs'?"),
     (["training.seed=3"], "training.seed=3: unknown key 'seed'; did you mean 'seed' at the top level?"),
@@ -362,6 +363,8 @@ ON_THE_COMMAND_LINE = [
      "largest in single precision")),
     (["methods={fedprox: {mu: 1" + "0" * 39 + "}}"], ("methods={fedprox: {mu: 1" + "0" * 39 + "}}: "
      "methods.fedprox.mu: found 1e+39, allowed: numbers up to 3.4e+38, the largest in single precision")),
+    (["model.adapters={where: ['*'], rank: 0, head: false}"], ("model.adapters={where: ['*'], rank: 0, head: false}: "
+     "model.adapters.head: found false with rank 0, which leaves nothing to train, allowed: true")),
     (["schedule.bandwidth=0.5"], "schedule.bandwidth=0.5: found 0.5, allowed: a number >= 1 or null"),
     (["schedule.speeds={kind: log_normal, sigma: 11}"], ("schedule.speeds={kind: log_normal, sigma: 11}: "
      "schedule.speeds.sigma: found 11, allowed: a number > 0 and <= 10")),

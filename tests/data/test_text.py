@@ -223,7 +223,7 @@ def test_words_keep_their_marks_and_have_composed_letters(tmp_path):
 def test_words_of_ascii_are_as_by_the_pattern_of_python(tmp_path):
     """Random texts of all ASCII characters: what re finds by the pattern without marks is what the default finds."""
     draws = np.random.default_rng(0)
-    tokens = TokenKeys().tokenizer()
+    tokens = TokenKeys().splitter()
     for _ in range(200):
         text = "".join(map(chr, draws.choice([*range(128), *b"''''aab"], 40)))
         assert tokens(text) == re.findall(r"\w+(?:'\w+)*", text.lower())

@@ -11,6 +11,7 @@ from raysim.config import load
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
+from raysim.models.layers import find_head
 from raysim.system.errors import ConfigError
 
 
@@ -152,6 +153,27 @@ def test_adapters_are_trained_with_the_head_and_the_rest_stays_in_the_file(tmp_p
     assert torch.equal(plain[0].base.weight, built()[0].weight)  # A is drawn from a separate stream
 
 
+def test_a_head_may_keep_its_weights_and_is_then_not_sent(tmp_path):
+    """A 2x2 and B 3x2: 10 numbers. A star leaves the head out. Without a trained head `find_head` has none."""
+    source, file = saved(tmp_path)
+    module = built(adapters={"where": ["*"], "rank": 2, "head": False}, weights=file)
+    assert [*FlatModel(module).layout] == ["0.lora_a.weight", "0.lora_b.weight"]
+    assert torch.equal(module[3].weight, source[3].weight)
+    assert find_head(module, torch.zeros(2, 2)) == ()
+    assert torch.equal(module[0].lora_a.weight, built(adapters=LORA, weights=file)[0].lora_a.weight)
+
+
+def test_dropout_of_what_a_receives():
+    """With p = 1/2 each of A's inputs is 0 or doubled. In evaluation, and at the base, they stay."""
+    layer = built(adapters={**LORA, "dropout": 0.5})[0]
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.fill_(1.0)
+    x = torch.ones(400, 2)
+    assert layer.eval()(x).unique().tolist() == [1 + 1 + 1 + 2 * 2]  # bias, two inputs, and B A x of rank 2
+    assert layer.train()(x).unique().tolist() == [3.0, 3 + 2 * 2.0, 3 + 2 * 4.0]
+
+
 def test_parts_of_adapters_may_be_frozen(tmp_path):
     """FFA-LoRA trains B and the head."""
     module = built(adapters=LORA, freeze=["*.lora_a.*"], weights=saved(tmp_path)[1])
@@ -164,6 +186,8 @@ def test_parts_of_adapters_may_be_frozen(tmp_path):
         ({"where": ["qkv"]}, "model.adapters.where: unknown layer 'qkv'"),
         ({"where": []}, "model.adapters.where"),
         ({"where": ["0"], "kind": "prefix"}, "model.adapters.kind"),
+        ({"where": ["0"], "dropout": 1.0}, "model.adapters.dropout: found 1.0, allowed: a number >= 0 and < 1"),
+        ({"where": ["0"], "rank": 0, "head": False}, "model.adapters.head: found false with rank 0, which leaves"),
     ],
 )
 def test_adapters_that_fit_nothing_are_one_line(adapters, words):

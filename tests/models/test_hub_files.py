@@ -10,9 +10,9 @@ import torch
 
 from raysim.config import load
 from raysim.models.building import build_model
-from raysim.models.hub_files import find_weights
 from raysim.models.vit import vit
 from raysim.system.errors import ConfigError
+from raysim.system.hub_files import find_weights
 
 
 class NotCached(Exception):

@@ -10,14 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from raysim.config import load
 from raysim.config.lookup import resolve, table
+from raysim.data.dataset import Dataset, Split
+from raysim.data.loading import check_dataset
 from raysim.evaluation.metric_sums import add_exactly, evaluate_metric, merge_sums, stack_sums
-from raysim.objectives import Objective
+from raysim.federation.targets import make_objective
+from raysim.objectives import IGNORED, Objective
 from raysim.objectives.classification import Classification
 from raysim.objectives.multi_label import MultiLabel
 from raysim.objectives.next_token import NextToken
 from raysim.objectives.regression import Regression
-from raysim.system.errors import Diverged, RunError
+from raysim.system.errors import ConfigError, Diverged, RunError
 
 
 def metric_value(objective: Objective, outputs: Any, targets: Any, chunk: int = 100) -> float:
@@ -76,6 +80,35 @@ def test_perplexity_by_hand() -> None:
     assert metric_value(NextToken(), torch.zeros(2, 3, 7), torch.full((2, 3), 6)) == pytest.approx(7, rel=1e-6)
 
 
+def test_ignored_positions_count_nowhere() -> None:
+    """Of the tokens above, the first one is of a prompt: exp((2 + 3) ln 2 / 2) = 2^2.5, with padding or without."""
+    p = torch.tensor([[[0.5, 0.5], [0.75, 0.25]], [[0.875, 0.125], [0.9, 0.1]]], dtype=torch.float64)
+    for objective, last in ((NextToken(), IGNORED), (NextToken(padding=0), 0)):
+        ids = torch.tensor([[IGNORED, 1], [1, last]])
+        assert metric_value(objective, p.log(), ids) == pytest.approx(2**2.5, rel=1e-12)
+        logits = p.log().requires_grad_()
+        objective.loss(logits, ids).backward()
+        assert objective.loss(p.log(), ids).item() == pytest.approx(2.5 * math.log(2), rel=1e-12)
+        assert logits.grad is not None
+        assert logits.grad.any(-1).tolist() == [[False, True], [True, False]]
+
+
+def test_only_objectives_with_positions_have_ignored_targets() -> None:
+    """A dataset may have -100 in targets [N, L]; the objective says whether it ignores them."""
+    x, y = np.zeros((2, 3), np.int64), np.array([[IGNORED, 1, 0], [IGNORED, IGNORED, 1]])
+    dataset = check_dataset(Dataset(Split(x, y), Split(x, y), classes=2), "texts")
+    config = {
+        "name": "tiny", "dataset": {"name": "digits"}, "model": {"name": "mlp"}, "clients": {"count": 1},
+        "scenario": {"kind": "domain_incremental", "tasks": 1}, "training": {"rounds_per_task": 1},
+    }  # fmt: skip
+    assert make_objective(load(config, {"objective": "next_token"}), dataset).positions
+    with pytest.raises(ConfigError, match="found targets of -100, which only an objective with an output at each pos"):
+        make_objective(load(config, {"objective": "multi_label"}), dataset)
+    for wrong in (np.array([[IGNORED, 2, 0], [1, 1, 1]]), np.array([[IGNORED, -1, 0], [1, 1, 1]]), y[:, 0]):
+        with pytest.raises(ConfigError, match=r"texts, train split: labels run from -?\d+ to -?\d+; allowed are 0..1"):
+            check_dataset(Dataset(Split(x, wrong), Split(x, y), classes=2), "texts")
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 64])
 def test_chunks_and_hosts_change_no_bit(chunk: int) -> None:
     draws = torch.Generator().manual_seed(3)
@@ -109,7 +142,8 @@ WRONG = [
     ("multi_label", np.array([[0, 2]]), r"int64 \[1, 2\] up to 2, allowed: 0 or 1 for each label"),
     ("multi_label", np.zeros((2, 2), np.float32), r"float32 \[2, 2\], allowed: 0 or 1"),
     ("next_token", np.array([1, 2]), r"int64 \[2\], allowed: ids of tokens, int64 \[N, length\]"),
-    ("next_token", np.array([[1, 0], [0, 0]]), r"a sample of padding alone \(row 1\)"),
+    ("next_token", np.array([[1, 0], [0, 0]]), r"a sample of which no token counts, .* \(row 1\)"),
+    ("next_token", np.array([[1, 0], [0, IGNORED]]), r"no token counts, only padding or -100 \(row 1\)"),
 ]
 
 

@@ -14,9 +14,9 @@ import raysim
 from raysim.actors import compat
 from raysim.config import load
 from raysim.data.loading import choose_root, load_dataset
-from raysim.models.hub_files import find_weights
 from raysim.system.footprint import Footprint, own_peak
 from raysim.system.home import expand, find_home
+from raysim.system.hub_files import find_weights
 from raysim.system.processes import find_children
 
 

@@ -78,6 +78,10 @@ FROZEN = {
         {"model": {"name": "bits.own:normalised", "adapters": {"kind": "lora", "rank": 2, "where": ["first"]}}}
         | {"model.adapters.scale": 2.0, **alone("er")}
     ),
+    "lora alone, dropout": Run(
+        {"model": {"name": "bits.own:normalised", "adapters": {"rank": 2, "where": ["first"], "head": False}}}
+        | {"model.adapters.dropout": 0.3, **alone("er")}
+    ),
     "vit, lora": Run({"model": {**VIT, "adapters": {"rank": 2, "where": ["qkv", "fc1"]}}, **alone("fedprox")}),
     "vit": Run({"model": {**VIT, "input_size": None}}),
     "features": Run(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from raysim.api import FlatModel, Server, Step, Weights
-from raysim.models.adapters import draw_a, find_adapters, products
+from raysim.models.adapters import draw_a, find_adapters, is_transposed, products
 
 A, B = ".lora_a.weight", ".lora_b.weight"
 """The ends of the names of A and B."""
@@ -23,9 +23,16 @@ def lacks_adapters(model: FlatModel) -> str | None:
     return f"found {found} in the model, allowed: trained LoRA layers; set model.adapters={{rank: 4, where: [LAYER]}}"
 
 
-def grouped_layers(model: FlatModel) -> list[str]:
-    """Return the names of the adapted convolutions with groups, which have several A and B in one tensor."""
-    return [name for name, adapter in find_adapters(model.module) if getattr(adapter.base, "groups", 1) > 1]
+def lacks_matrices(model: FlatModel) -> str | None:
+    """Return why not all additions are matrices [outputs, inputs]. None if they are.
+
+    A convolution with groups has several A and B in one tensor. GPT-2's layers have transposed weights.
+    """
+    for name, adapter in find_adapters(model.module):
+        if getattr(adapter.base, "groups", 1) > 1 or is_transposed(adapter.base):
+            kind = "with a transposed weight" if is_transposed(adapter.base) else "a convolution with groups"
+            return f"found an adapter of {name}, {kind}, allowed: others in model.adapters.where"
+    return None
 
 
 def entries(model: FlatModel, end: str) -> Tensor:

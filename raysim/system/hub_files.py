@@ -4,35 +4,48 @@ import re
 from pathlib import Path
 from typing import Any
 
-from raysim.config.error_text import either, shorten, show
-from raysim.models.packaged import PACKAGED, find_packaged
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
 from raysim.system.importing import import_extra
+from raysim.system.packaged import PACKAGED, find_packaged
 
 HUB = "hf://"
 NAME = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+))?(?:@(?P<revision>[\w./-]+))?")
 FILE = "model.safetensors"
+ADAPTERS, ADAPTERS_CONFIG = "adapter_model.safetensors", "adapter_config.json"  # names of the package peft
+LONGEST_REASON = 100  # letters
 FOLDER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
 def find_weights(weights: str) -> Path:
-    """Return the file that `model.weights` names: a path, or hf://OWNER/NAME[/FILE][@REVISION] of the hub.
+    """Return the file that `model.weights` names: a path, hf://OWNER/NAME[/FILE][@REVISION], or a packaged name.
 
+    For the path of a folder that the package peft wrote, it is the folder's file of adapters.
     A file of the hub is downloaded once, to the hub's own cache. Later calls do not use the network.
 
     Raises:
         ConfigError: the hub's package is not installed, or the file is neither in the cache nor on the hub.
     """
+    if weights in PACKAGED:
+        file = find_packaged("model.weights", weights)
+        if file.is_dir():
+            raise ConfigError(f"model.weights: found {weights}, which is a folder, allowed: it as model.path")
+        return file
     if "://" in weights and not weights.startswith(HUB):
         todo = "download it and give its path"
         raise ConfigError(f"model.weights: found the address {weights}; {todo}, or use hf://OWNER/NAME[/FILE]")
     if not weights.startswith(HUB):
-        return expand("model.weights", weights)
+        path = expand("model.weights", weights)
+        return path / ADAPTERS if (path / ADAPTERS_CONFIG).is_file() else path
     if (parts := NAME.fullmatch(weights)) is None:
         raise ConfigError(f"model.weights: found {weights!r}, allowed: hf://OWNER/NAME[/FILE][@REVISION]")
     wanted = {"repo_id": parts["repo"], "filename": parts["file"] or FILE, "revision": parts["revision"]}
     return _download("model.weights", weights, "hf_hub_download", wanted)
+
+
+def holds_adapters(path: Path) -> bool:
+    """Return whether this is the file of adapters in a folder that the package peft wrote."""
+    return path.name == ADAPTERS and (path.parent / ADAPTERS_CONFIG).is_file()
 
 
 def find_folder(key: str, path: str) -> Path:
@@ -58,8 +71,8 @@ def find_folder(key: str, path: str) -> Path:
         return _download(key, path, "snapshot_download", wanted)
     folder = expand(key, path)
     if not folder.is_dir():
-        allowed = f"a folder, hf://OWNER/NAME[@REVISION], or {either([*PACKAGED])}"
-        raise ConfigError(f"{key}: found {show(path)}, which is no folder, allowed: {allowed}")
+        allowed = f"a folder, hf://OWNER/NAME[@REVISION], or {' or '.join(PACKAGED)}"
+        raise ConfigError(f"{key}: found {path!r}, which is no folder, allowed: {allowed}")
     return folder
 
 
@@ -74,6 +87,6 @@ def _download(key: str, name: str, function: str, wanted: dict[str, Any]) -> Pat
             return Path(find(**wanted))
     except Exception as error:  # of the network, of the hub, or of the cache's folder
         first = next(iter(str(error).splitlines()), "")
-        reason = shorten(f"{type(error).__name__}: {first}")
+        reason = f"{type(error).__name__}: {first}"[:LONGEST_REASON]
         todo = "check the name and the network, or download the files and give their path"
         raise ConfigError(f"{key}: {name} could not be downloaded ({reason}); {todo}") from error

@@ -1,0 +1,163 @@
+"""Sums over samples for ridge regression on a frozen model's features: each sample is in the sums once.
+
+At a task's end the server asks all clients that are present. A client sends the sums over those of its samples that it
+has not sent before, also those of earlier tasks. Exchanges are never lost. So neither drop-outs nor an asynchronous
+schedule, which discards old updates, leave a sample out or count it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt, Le, doc
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from raysim.algorithms.parts import ridge
+from raysim.algorithms.parts.feature_grid import BITS, FeatureGrid, as_total, saturated_to_integers
+from raysim.api import Client, ClientHalf, Method, Plan, Request, RunError, Server, ServerHalf, Setting, Term, Terms
+
+BLOCK = 1024
+"""Samples whose features are in memory at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeMethod(Method):
+    """The hyperparameters of a ridge regression on the inputs of the model's head."""
+
+    ridge: Annotated[float, Ge(0), doc("lambda, the strength of the penalty on the head's weight")] = 0.01
+    ridge_relative: Annotated[bool, doc("whether `ridge` is a multiple of the mean of the Gram's diagonal")] = True
+
+    needs: ClassVar = frozenset({"classes", "one_head"})
+
+    def head_parts(self) -> int:
+        """Return 1: the head's weight is computed."""
+        return 1
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse outputs with positions."""
+        if setting.positions:
+            return "found outputs with positions, as in next-token prediction, allowed: one label for each sample"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramMethod(RidgeMethod):
+    """A ridge regression with sums that may be exact."""
+
+    grid: Annotated[
+        int | None, Ge(BITS[0]), Le(BITS[1]), doc("the bits of a feature, for exact sums; null rounds nothing")
+    ] = None
+    bound: Annotated[float, Gt(0), doc("with a grid, the largest feature; larger ones count as this one")] = 8.0
+
+    replies: ClassVar = {"gram": "total", "cross": "total", "samples": "total", "saturated": "total"}
+
+    @property
+    def feature_grid(self) -> FeatureGrid | None:
+        """The grid of the features, or None."""
+        return None if self.grid is None else FeatureGrid(self.grid, self.bound)
+
+
+def take_unsent(client: Client, sent: int) -> Tensor:
+    """Return the positions (int64 [n]) that have arrived since the first `sent` ones."""
+    return torch.arange(sent, max(sent, client.stream.end(client.window)))
+
+
+def head_inputs(client: Client, positions: Tensor, purpose: str, alone: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the head's inputs z [n, M] and labels y [n] of these samples, in blocks, at the client's model.
+
+    Samples are not augmented. The last bits of a matrix product may depend on its number of rows. With `alone` each
+    sample has its own pass, so that its features do not depend on other samples.
+    """
+    model = client.model
+    name = model.head[0]
+    for block in positions.split(BLOCK):
+        x, y = client.samples(block)
+        # A row of a batch may begin at an address for which a product takes other instructions: a copy does not.
+        parts = [row.clone() for row in x.split(1)] if alone else [x[part] for part in client.batches(len(x), True)]
+        with client.rng_scope(purpose):
+            rows = [model.inputs(part, model.parameters, model.buffers, [name])[name] for part in parts]
+        yield torch.cat(rows), y
+
+
+class GramClient(ClientHalf):
+    """Sends the sums over its new samples."""
+
+    method: GramMethod
+    sent: int = 0  # the samples of the stream, from its beginning, that are in the server's sums
+
+    def sums(self, client: Client, message: None) -> Terms:
+        """Send G (its upper triangle), P, and the numbers of samples and of saturated features. Nothing if none is new.
+
+        In float64, or in int64 with a grid.
+        """
+        positions, grid = take_unsent(client, self.sent), self.method.feature_grid
+        if not len(positions):
+            return {}
+        width = client.model.widths[client.model.head[0]]
+        gram = torch.zeros(width, width, dtype=torch.float64, device=client.model.device)
+        cross = gram.new_zeros(width, client.classes)
+        saturated = 0
+        for features, y in head_inputs(client, positions, self.name, alone=grid is not None):
+            rows, beyond = saturated_to_integers(features, grid)
+            gram.addmm_(rows.T, rows)
+            cross.addmm_(rows.T, one_hot(y, client.classes).double())
+            saturated += beyond
+        self.sent += len(positions)
+        return {
+            "gram": Term(as_total(ridge.upper(gram), grid)),
+            "cross": Term(as_total(cross, grid)),
+            "samples": Term(torch.tensor(len(positions))),
+            "saturated": Term(torch.tensor(saturated)),
+        }
+
+
+class GramServer(ServerHalf):
+    """Adds the sums, and solves for the head at each task's end."""
+
+    method: GramMethod
+    gram: Tensor | None = None  # G's upper triangle [M (M + 1) / 2], int64 in units of step^2 with a grid
+    cross: Tensor | None = None  # P [M, C], int64 in units of step with a grid
+    samples: int = 0  # how many samples are in the sums
+    saturated: int = 0  # how many of their features were beyond the grid's bound
+    solution: Tensor | None = None  # W [M, C], float64
+
+    def check_grid(self, server: Server) -> None:
+        """Refuse a grid whose sums over all samples of the run could pass 2^53. Raises RunError."""
+        grid = self.method.feature_grid
+        if grid is not None and (why := grid.refusal(server.samples_of())):
+            raise RunError(f"methods.{self.name}.grid: {why}")
+
+    def end_task(self, server: Server) -> Plan:
+        """Request the sums of all present clients over their new samples, and solve."""
+        self.check_grid(server)
+        reply = yield Request("sums", to="everyone")
+        if "gram" in reply:  # some client had new samples
+            self.gram = reply["gram"] if self.gram is None else self.gram + reply["gram"]
+            self.cross = reply["cross"] if self.cross is None else self.cross + reply["cross"]
+            self.samples += int(reply["samples"])
+            self.saturated += int(reply["saturated"])
+            self.solution = self.solve()
+        server.record(f"{self.name}.samples", self.samples)
+        if self.method.grid is not None:
+            server.record(f"{self.name}.saturated", self.saturated)
+
+    def solve(self) -> Tensor:
+        """Return W [M, C] of the sums, in float64.
+
+        Raises:
+            RunError: G is singular and has no penalty, or too small a one.
+        """
+        method = self.method
+        assert self.gram is not None
+        assert self.cross is not None
+        step = 1.0 if method.feature_grid is None else method.feature_grid.step
+        gram = ridge.symmetric(self.gram, len(self.cross)).double() * step**2
+        penalty = ridge.strength(gram, method.ridge, method.ridge_relative)
+        solution = ridge.solve(gram, self.cross.double() * step, penalty)
+        if solution is None:
+            raise RunError(ridge.describe_singular(self.name, method.ridge))
+        return solution

@@ -1,0 +1,107 @@
+"""The model `hugging_face`: an encoder or a causal language model of transformers by its folder."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Ge, Lt, doc
+from torch import nn
+
+from raysim.config.error_text import either, shorten
+from raysim.models.hugging_face.folder import (
+    CONFIG,
+    KEY,
+    WEIGHTS,
+    is_decoder,
+    load_body,
+    name_version,
+    read_config,
+    weight_files,
+)
+from raysim.models.hugging_face.network import Pool, PretrainedNetwork
+from raysim.models.hugging_face.trial import try_pass
+from raysim.system.errors import ConfigError
+
+ARRAYS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def hugging_face(
+    shape: tuple[int, ...] | Mapping[str, tuple[int, ...]],
+    classes: int,
+    *,
+    path: Annotated[
+        str, doc("a folder with config.json and model.safetensors, hf://OWNER/NAME[@REVISION], or minilm-l6")
+    ],
+    head: Annotated[
+        Literal["classifier", "causal_lm", "none"],
+        doc("a linear layer on a text's vector; the logits of each next token; or the text's vector itself"),
+    ] = "classifier",
+    pool: Annotated[
+        Literal["mean", "first", "last"] | None,
+        doc("a text's vector: the mean of its tokens, the first or the last; null is mean for encoders, else last"),
+    ] = None,
+    pretrained: Annotated[bool, doc("whether the weights are the folder's; false draws them from the seed")] = True,
+    dtype: Annotated[
+        Literal["float32", "float64", "bfloat16", "float16"],
+        doc("the type of the body's weights; what is trained must be float32 or float64"),
+    ] = "float32",
+    attention: Annotated[
+        Literal["sdpa", "eager"], doc("torch's fused attention, or plain operations with other last bits")
+    ] = "sdpa",
+    dropout: Annotated[
+        Annotated[float, Ge(0), Lt(1)] | None, doc("all dropout probabilities; null is those of config.json")
+    ] = None,
+    vocabulary: Annotated[
+        Annotated[int, Ge(1)] | None, doc("the number of ids in the samples; null is as many as the data have")
+    ] = None,
+) -> nn.Module:
+    """An encoder or causal language model of transformers from a folder or the hub; keys path, head, pool.
+
+    Raises:
+        ConfigError: the folder has no config or weights that fit, or the samples are not token ids.
+    """
+    arrays, length = _expect_texts(shape)
+    files = weight_files(path)
+    folder = files[CONFIG].parent
+    if pretrained and len(files) == 1:
+        allowed = f"allowed: {WEIGHTS} or its shards with an index; or model.pretrained=false, which draws them"
+        raise ConfigError(f"{KEY}: {shorten(str(folder))} has no weights, {allowed}")
+    config = read_config(folder, dropout)
+    _check_vocabulary(config, vocabulary)
+    if "attention_mask" not in arrays and config.pad_token_id is None:
+        problem = f"{shorten(str(folder / CONFIG))} has no pad_token_id, which samples of ids without a mask need"
+        raise ConfigError(f"{KEY}: {problem}; add it, or use a dataset with an attention_mask")
+    if length > (most := getattr(config, "max_position_embeddings", None) or length):
+        raise ConfigError(f"{KEY}: found texts of {length:,} tokens, allowed: at most {most:,} (dataset.length)")
+    causal = head == "causal_lm"
+    body, left_out = load_body(folder, config, causal, pretrained, attention, getattr(torch, dtype))
+    body.train()
+    how: Pool | None = None if causal else pool or ("last" if is_decoder(config) else "mean")
+    wide = torch.float64 if dtype == "float64" else torch.float32
+    linear = nn.Linear(config.hidden_size, classes, dtype=wide) if head == "classifier" else None
+    network = PretrainedNetwork(body, how, linear, arrays, length)
+    if pretrained:
+        network.files = tuple(file for file in files.values() if file.suffix == ".safetensors")
+        network.notes = tuple(f"weights: {name} of the file is not used" for name in left_out)
+    network.made_by = f"{name_version()} {config.to_json_string()}"
+    try_pass(network, causal)
+    return network
+
+
+def _expect_texts(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]) -> tuple[tuple[str, ...], int]:
+    """Return the names of a sample's arrays, and its tokens. Raises ConfigError: the samples are not ids."""
+    shapes = dict(shape) if isinstance(shape, Mapping) else {"input_ids": shape}
+    sizes = {*shapes.values()}
+    if {*shapes} - {*ARRAYS} or "input_ids" not in shapes or len(sizes) != 1 or len(shapes["input_ids"]) != 1:
+        allowed = f"token ids [length], or the arrays {either(ARRAYS)} of one length"
+        raise ConfigError(f"model.name: found samples {shapes}, allowed for hugging_face: {allowed}")
+    return tuple(shapes), shapes["input_ids"][0]
+
+
+def _check_vocabulary(config: Any, vocabulary: int | None) -> None:
+    """Refuse samples that are no ids, or that have ids beyond the model's. Raises ConfigError."""
+    if vocabulary is None:
+        raise ConfigError("model.name: found samples of numbers, allowed for hugging_face: token ids (int64)")
+    if vocabulary > config.vocab_size:
+        allowed = f"at most {config.vocab_size:,}, the model's vocabulary; use the tokenizer of the model's folder"
+        raise ConfigError(f"{KEY}: found {vocabulary:,} ids in the data, allowed: {allowed}")

@@ -1,0 +1,56 @@
+"""timm's classifiers, for images of any size. Their published files of weights fit."""
+
+from difflib import get_close_matches
+from functools import partial
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le, doc
+from torch import nn
+
+from raysim.config.error_text import either, show
+from raysim.models.image_preparation import ImagePreparation, require_colors
+from raysim.models.timm_stages import FAMILIES, TimmStages, family_of
+from raysim.system.errors import ConfigError
+from raysim.system.importing import import_extra
+
+
+def timm_network(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    architecture: Annotated[
+        str, doc("one of timm's classifiers, such as tf_efficientnet_lite0, resnet50 or vit_small_patch16_224")
+    ],
+    input_size: Annotated[
+        Annotated[int, Ge(1), Le(4096)] | None, doc("height and width made of the images; null leaves them")
+    ] = 224,
+    normalize: Annotated[
+        bool, doc("whether they are normalized with the architecture's mean and deviation, not by dataset.normalize")
+    ] = True,
+) -> nn.Module:
+    """Any classifier of timm by `architecture`, resized input; its files of weights fit (model.weights).
+
+    The model converts images [B, 1 or 3, H, W] of pixels from 0 to 1 to RGB. It resizes them to `input_size` x
+    `input_size` (as in Pillow) and normalizes them, both as timm does for this architecture. It does not crop. timm
+    downloads nothing.
+
+    Raises:
+        ConfigError: timm cannot be imported, or has no such classifier.
+    """
+    timm = import_extra("timm", "timm")
+    architectures = timm.list_models()
+    if architecture not in architectures:
+        near = get_close_matches(architecture[:100].lower(), architectures, n=4)
+        problem = f"found {show(architecture)}, allowed: a classifier of timm's, such as {either(near or EXAMPLES)}"
+        raise ConfigError(f"model.architecture: {problem}")
+    require_colors("timm", shape)
+    network: nn.Module = timm.create_model(architecture, pretrained=False, num_classes=classes)
+    known = timm.get_pretrained_cfg(architecture).to_dict()
+    mode: Literal["bilinear", "bicubic"] = "bilinear" if known["interpolation"] == "bilinear" else "bicubic"
+    ImagePreparation(input_size, (known["mean"], known["std"]) if normalize else None, mode).attach(network)
+    if (family := family_of(network)) is not None:
+        vars(network)["as_staged"] = partial(TimmStages, FAMILIES[family])
+    return network
+
+
+EXAMPLES = ["tf_efficientnet_lite0", "vit_small_patch16_224"]

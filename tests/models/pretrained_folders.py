@@ -1,0 +1,67 @@
+"""Folders of tiny random models of transformers, as save_pretrained writes them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+IDS, LENGTH, WIDTH = 29, 6, 8
+SIZES = {"vocab_size": IDS, "hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
+WIDE = {**SIZES, "intermediate_size": 16, "max_position_embeddings": 16}
+ROTARY = {**WIDE, "num_key_value_heads": 1, "bos_token_id": 1, "eos_token_id": 2}
+NAMES = ["bert", "distilbert", "roberta", "gpt2", "llama", "qwen2"]
+DECODERS = ["gpt2", "llama", "qwen2"]
+TEXTS = torch.tensor([[4, 9, 3, 28, 0, 0], [2, 1, 5, 7, 0, 0], [3, 0, 0, 0, 0, 0]])
+MASK = (TEXTS != 0).long()
+
+
+def config_of(kind: str, **keys: Any) -> Any:
+    """Return a tiny config of an architecture."""
+    import transformers
+
+    made = {
+        "bert": lambda: transformers.BertConfig(**{**WIDE, **keys}),
+        "roberta": lambda: transformers.RobertaConfig(**{**WIDE, **keys}),
+        "distilbert": lambda: transformers.DistilBertConfig(
+            **{
+                "vocab_size": IDS,
+                "dim": WIDTH,
+                "hidden_dim": 16,
+                "n_layers": 3,
+                "n_heads": 2,
+                "max_position_embeddings": 16,
+                "pad_token_id": 0,
+                **keys,
+            }
+        ),
+        "gpt2": lambda: transformers.GPT2Config(
+            **{
+                "vocab_size": IDS,
+                "n_embd": WIDTH,
+                "n_layer": 3,
+                "n_head": 2,
+                "n_positions": 16,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+                **keys,
+            }
+        ),
+        "llama": lambda: transformers.LlamaConfig(**{**ROTARY, **keys}),
+        "qwen2": lambda: transformers.Qwen2Config(**{**ROTARY, "tie_word_embeddings": True, **keys}),
+    }
+    return made[kind]()
+
+
+def write_folder(folder: Path, kind: str, *, causal: bool = False, shards: bool = False, **keys: Any) -> Path:
+    """Write a folder with random weights of seed 0, and return it."""
+    import transformers
+
+    auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = auto.from_config(config_of(kind, **keys))
+        with torch.no_grad():
+            for parameter in model.parameters():  # initial biases and norms are 0 and 1, which hide errors
+                parameter.add_(torch.randn(parameter.shape) * 0.1)
+    model.save_pretrained(folder, max_shard_size="2KB" if shards else "1GB")
+    return folder

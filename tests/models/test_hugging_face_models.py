@@ -1,0 +1,352 @@
+"""Pretrained models of transformers: equality with transformers' own passes, what is refused, and late passes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pretrained_folders import DECODERS, IDS, LENGTH, MASK, NAMES, TEXTS, WIDTH, write_folder
+from torch import nn
+from torch.nn import functional
+
+from raysim.config import load
+from raysim.engine.vectorised.support import check_vectorised
+from raysim.models.arrays import Arrays, NamedArray
+from raysim.models.building import build_model, check_model
+from raysim.models.flat import FlatModel
+from raysim.models.freezing import frozen_bytes
+from raysim.models.hugging_face.network import pool_tokens
+from raysim.system.errors import ConfigError
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("quiet_torch")
+
+ARRAYS = Arrays((NamedArray("input_ids", (LENGTH,), IDS), NamedArray("attention_mask", (LENGTH,), 2)))
+BY_COLUMN = {"kind": "by_column", "column": "topic", "tasks": 1}
+ROWS = torch.cat([TEXTS, MASK], 1)
+
+
+def config_for(folder: Path, objective: str = "classification", training: Any = None, **keys: Any) -> Any:
+    return load(
+        {
+            "name": "pretrained",
+            "dataset": {"name": "digits"},
+            "scenario": {"kind": "class_incremental", "tasks": 1} if objective == "classification" else BY_COLUMN,
+            "clients": {"count": 1},
+            "objective": objective,
+            "model": {"name": "hugging_face", "path": str(folder), **keys},
+            "training": {"rounds_per_task": 1, **(training or {})},
+        }
+    )
+
+
+def built(folder: Path, classes: int = 3, vocabulary: Any = ARRAYS, **keys: Any) -> nn.Module:
+    return build_model(config_for(folder, **keys), (2 * LENGTH,), classes, vocabulary)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of each tested architecture, and of each decoder with its output layer."""
+    root = tmp_path_factory.mktemp("folders")
+    made = {kind: write_folder(root / kind, kind) for kind in NAMES}
+    return made | {f"{kind} causal": write_folder(root / f"{kind}_causal", kind, causal=True) for kind in DECODERS}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_classifier_is_transformers_own_body_with_a_linear_layer(folders: dict[str, Path], kind: str) -> None:
+    """Forward, loss and gradient to the bit in evaluation mode, where both compute on all positions."""
+    model = built(folders[kind]).eval()
+    body = transformers.AutoModel.from_pretrained(folders[kind], dtype=torch.float32).eval()
+    head = nn.Linear(WIDTH, 3)
+    head.load_state_dict(model.head.state_dict())
+    keys = {} if kind == "distilbert" else {"use_cache": False}
+    hidden = body(input_ids=TEXTS, attention_mask=MASK, **keys).last_hidden_state
+    if kind in DECODERS:  # the last tokens of the three texts
+        pooled = hidden[[0, 1, 2], [3, 3, 0]]
+    else:
+        pooled = torch.stack([hidden[0, :4].sum(0) / 4, hidden[1, :4].sum(0) / 4, hidden[2, 0]])
+    expected = head(pooled)
+    torch.testing.assert_close(model(ROWS), expected, rtol=1e-6, atol=1e-6)
+    labels = torch.tensor([0, 2, 1])
+    functional.cross_entropy(model(ROWS), labels).backward()
+    functional.cross_entropy(expected, labels).backward()
+    for name, parameter in model.body.named_parameters():
+        torch.testing.assert_close(parameter.grad, body.get_parameter(name).grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_language_model_is_transformers_own(folders: dict[str, Path], kind: str) -> None:
+    """Logits to the bit, and transformers' own loss of the shifted labels, which raysim's targets are already."""
+    folder = folders[f"{kind} causal"]
+    model = built(folder, IDS, objective="next_token", head="causal_lm").eval()
+    own = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    labels = TEXTS.where(MASK.bool(), -100)
+    expected = own(input_ids=TEXTS, attention_mask=MASK, labels=labels, use_cache=False)
+    logits = model(ROWS)
+    assert torch.equal(logits, expected.logits)
+    targets = functional.pad(labels[:, 1:], (0, 1), value=-100)
+    loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+    torch.testing.assert_close(loss, expected.loss, rtol=1e-6, atol=1e-6)
+    loss.backward()
+    expected.loss.backward()
+    for name, parameter in model.body.named_parameters():
+        torch.testing.assert_close(parameter.grad, own.get_parameter(name).grad, rtol=1e-5, atol=1e-6)
+    before = model.body.get_input_embeddings().weight.detach().clone()
+    for network in (model, own):
+        torch.optim.SGD(network.parameters(), lr=0.1).step()
+    step = model.body.get_input_embeddings().weight
+    assert not torch.equal(step, before)
+    torch.testing.assert_close(step, own.get_input_embeddings().weight, rtol=1e-5, atol=1e-6)
+
+
+def test_tied_weights_are_in_the_vector_once_and_are_no_head(folders: dict[str, Path]) -> None:
+    """Qwen2's table is its output layer, Llama has both. Rotary frequencies and positions are in no vector."""
+    objective = {"objective": "next_token", "head": "causal_lm"}
+    tied, untied, encoder = (
+        check_model(config_for(folders[name], **keys), (2 * LENGTH,), classes, ARRAYS)
+        for name, keys, classes in [
+            ("qwen2 causal", objective, IDS),
+            ("llama causal", objective, IDS),
+            ("bert", {}, 3),
+        ]
+    )
+    assert tied.head == ()
+    assert untied.head == ("body.lm_head.weight",)
+    assert encoder.head == ("head.weight", "head.bias")
+    own = transformers.AutoModelForCausalLM.from_pretrained(folders["qwen2 causal"])
+    assert len(tied.parameters) == sum(parameter.numel() for parameter in own.parameters())
+    tied.parameters.zero_()
+    assert not tied.module.body.lm_head.weight.any()
+    for model in (tied, untied, encoder):
+        assert [*model.module.named_buffers()]
+        assert [len(model.buffers), len(model.integers)] == [0, 0]
+    # BERT without its pooler: tables (29 + 16 + 2) of 8, norm 16; a block: 4 layers of 72, norm 16, 144 + 136, norm 16
+    assert len(encoder.parameters) == 47 * 8 + 16 + 3 * (4 * 72 + 16 + 144 + 136 + 16) + 3 * 8 + 3
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_training_batches_are_trimmed_to_their_longest_text(folders: dict[str, Path], kind: str) -> None:
+    model, seen = built(folders[kind], dropout=0.0), list[tuple[int, ...]]()
+    hook = model.body.register_forward_pre_hook(lambda m, a, k: seen.append(k["input_ids"].shape), with_kwargs=True)
+    trained, tested = model.train()(ROWS), model.eval()(ROWS)
+    hook.remove()
+    assert seen == [(3, 4), (3, LENGTH)]
+    torch.testing.assert_close(trained, tested, rtol=1e-6, atol=1e-6)
+
+
+def test_logits_of_trimmed_positions_are_zero(folders: dict[str, Path]) -> None:
+    model = built(folders["llama causal"], IDS, objective="next_token", head="causal_lm")
+    logits = model.train()(ROWS)
+    assert logits.shape == (3, LENGTH, IDS)
+    assert not logits[:, 4:].any()
+    torch.testing.assert_close(logits[:, :4], model.eval()(ROWS)[:, :4], rtol=1e-6, atol=1e-6)
+
+
+def test_ids_without_a_mask_are_padded_with_the_folders_id(folders: dict[str, Path]) -> None:
+    plain = built(folders["bert"], vocabulary=IDS, pool="mean").eval()
+    masked = built(folders["bert"]).eval()
+    assert torch.equal(plain(TEXTS), masked(ROWS))
+    with pytest.raises(ConfigError, match=r"model.path: .* has no pad_token_id, which samples of ids without a mask"):
+        built(folders["gpt2"], vocabulary=IDS)
+
+
+def test_pooling() -> None:
+    """Texts of 2 and of no tokens. Numbers by hand."""
+    hidden = torch.tensor([[[1.0, 2.0], [3.0, 6.0], [9.0, 9.0]], [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]])
+    mask = torch.tensor([[1, 1, 0], [0, 0, 0]])
+    assert pool_tokens(hidden, mask, "mean").tolist() == [[2.0, 4.0], [0.0, 0.0]]
+    assert pool_tokens(hidden, mask, "first").tolist() == [[1.0, 2.0], [1.0, 1.0]]
+    assert pool_tokens(hidden, mask, "last").tolist() == [[3.0, 6.0], [1.0, 1.0]]
+    assert pool_tokens(hidden, torch.tensor([[0, 0, 1], [0, 1, 1]]), "last").tolist() == [[9.0, 9.0], [3.0, 3.0]]
+
+
+def test_no_head_returns_the_vector_of_a_text(folders: dict[str, Path]) -> None:
+    body = transformers.AutoModel.from_pretrained(folders["bert"]).eval()
+    vector = built(folders["bert"], head="none", pool="first").eval()(ROWS)
+    assert torch.equal(vector, body(input_ids=TEXTS, attention_mask=MASK).last_hidden_state[:, 0])
+
+
+CACHED = [
+    *((kind, ["body.*"], 4, (WIDTH,)) for kind in NAMES),
+    *((kind, ["*embed*", "*.0.*", "*.1.*"], 2, (LENGTH, WIDTH + 1)) for kind in ["bert", "llama"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "freeze", "begin", "shape"), CACHED)
+def test_the_late_pass_over_features_is_the_whole_pass(
+    folders: dict[str, Path], kind: str, freeze: list[str], begin: int, shape: tuple[int, ...]
+) -> None:
+    """The same bits in evaluation: the same operations on the same numbers. To 1e-6 where a batch is trimmed."""
+    keys = {"freeze": freeze, "dropout": 0.0}
+    compare_late(built(folders[kind], **keys), built(folders[kind], cache=True, **keys), begin, shape)
+
+
+@pytest.mark.parametrize(
+    ("kind", "freeze", "begin"),
+    [
+        ("gpt2", ["*.wte.*", "*.wpe.*", "*.h.[01].*"], 2),
+        ("llama", ["*.embed_tokens.*", "*.layers.[01].*"], 2),
+        ("llama", ["body.model.*"], 4),
+    ],
+)
+def test_late_passes_of_language_models(folders: dict[str, Path], kind: str, freeze: list[str], begin: int) -> None:
+    keys = {"freeze": freeze, "dropout": 0.0, "objective": "next_token", "head": "causal_lm"}
+    shape = (LENGTH, WIDTH) if begin == 4 else (LENGTH, WIDTH + 1)
+    folder = folders[f"{kind} causal"]
+    compare_late(built(folder, IDS, **keys), built(folder, IDS, cache=True, **keys), begin, shape)
+
+
+def compare_late(plain: Any, late: Any, begin: int, shape: tuple[int, ...]) -> None:
+    """Compare logits and gradients of a network with those of an equal one that begins late."""
+    assert (late.begin, late.feature_shape) == (begin, shape)
+    assert [*late.state_dict()] == [*plain.state_dict()]
+    features = late.eval().before(ROWS)
+    assert torch.equal(late(features), plain.eval()(ROWS))
+    plain.train(), late.train()
+    whole, logits = plain(ROWS), late(features)
+    real = MASK.bool() if whole.dim() == 3 else slice(None)
+    torch.testing.assert_close(logits[real], whole[real], rtol=1e-6, atol=1e-6)
+    whole[real].square().sum().backward(), logits[real].square().sum().backward()
+    gradients = {name: p.grad for name, p in plain.named_parameters() if p.grad is not None}
+    assert gradients
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(late.get_parameter(name).grad, gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_a_late_pass_does_not_need_the_blocks_that_it_leaves_out(folders: dict[str, Path]) -> None:
+    keys = {"freeze": ["*embeddings*", "*layer.[01]*"], "dropout": 0.0}
+    late = built(folders["bert"], cache=True, **keys).eval()
+    features = late.before(ROWS)
+    expected = late(features)
+    with torch.no_grad():
+        for block in late.body.encoder.layer[:2]:
+            for parameter in block.parameters():
+                parameter.fill_(float("nan"))
+    assert torch.equal(late(features), expected)
+
+
+def test_frozen_dropout_is_not_constant(folders: dict[str, Path]) -> None:
+    with pytest.raises(ConfigError, match=r"model.cache: .* dropout in its first layer, .*model.dropout=0"):
+        built(folders["bert"], cache=True, freeze=["body.*"])
+    with pytest.raises(ConfigError, match=r"model.cache: .* dropout in its first layer"):
+        built(folders["llama"], cache=True, freeze=["body.*"], dropout=0.5)  # a number of the fused attention alone
+    assert built(folders["llama"], cache=True, freeze=["body.*"]).begin == 4
+
+
+@pytest.mark.parametrize("kind", ["bert", "qwen2"])
+def test_frozen_weights_are_mapped_from_the_files_also_from_shards(tmp_path: Path, kind: str) -> None:
+    whole, shards = (write_folder(tmp_path / str(cut), kind, shards=cut) for cut in (False, True))
+    assert len([*shards.glob("*.safetensors")]) > 1
+    first, second = (built(folder, freeze=["body.*"]) for folder in (whole, shards))
+    assert all(map(torch.equal, first.state_dict().values(), second.state_dict().values()))
+    nbytes = sum(parameter.nbytes for parameter in first.body.parameters())
+    assert frozen_bytes(first) == frozen_bytes(second) == (nbytes, 0)
+    adapted = built(whole, adapters={"rank": 2, "where": ["query" if kind == "bert" else "q_proj"]})
+    assert frozen_bytes(adapted) == (nbytes, 0)
+
+
+def test_weights_from_the_seed(folders: dict[str, Path]) -> None:
+    one, again = (built(folders["gpt2"], pretrained=False) for _ in range(2))
+    assert all(map(torch.equal, one.state_dict().values(), again.state_dict().values()))
+    other = build_model(load(config_for(folders["gpt2"], pretrained=False), {"seed": 1}), (2 * LENGTH,), 3, ARRAYS)
+    name = "body.h.0.attn.c_attn.weight"
+    assert not torch.equal(one.state_dict()[name], other.state_dict()[name])
+    assert not torch.equal(one.state_dict()[name], built(folders["gpt2"]).state_dict()[name])
+
+
+def test_attention_and_dtype(folders: dict[str, Path]) -> None:
+    """A body of lower precision is frozen, and its head is float32."""
+    fused, plain = (built(folders["bert"], attention=one).eval() for one in ("sdpa", "eager"))
+    torch.testing.assert_close(fused(ROWS), plain(ROWS), rtol=1e-5, atol=1e-6)
+    assert plain.body.config._attn_implementation == "eager"
+    config = config_for(folders["bert"], dtype="bfloat16", freeze=["body.*"])
+    model = check_model(config, (2 * LENGTH,), 3, ARRAYS)
+    assert (model.dtype, model.module.body.dtype) == (torch.float32, torch.bfloat16)
+    with pytest.raises(
+        ConfigError, match=r"model: found torch.bfloat16, torch.float32, allowed: trainable parameters of"
+    ):
+        check_model(config_for(folders["bert"], dtype="bfloat16"), (2 * LENGTH,), 3, ARRAYS)
+
+
+def rewritten(folder: Path, out: Path, **keys: Any) -> Path:
+    """Write a folder's config alone, with other values; None leaves a key out."""
+    out.mkdir()
+    values = {**json.loads((folder / "config.json").read_text()), **keys}
+    (out / "config.json").write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+    return out
+
+
+def test_what_a_folder_must_have(folders: dict[str, Path], tmp_path: Path) -> None:
+    bert, empty = folders["bert"], tmp_path / "empty"
+    empty.mkdir()
+    cases = [
+        (tmp_path / "absent", {}, "which is no folder, allowed: a folder, hf://OWNER/NAME"),
+        (empty, {}, "has no config.json, allowed: a folder that save_pretrained of transformers wrote"),
+        (rewritten(bert, tmp_path / "a"), {}, "has no weights, allowed: model.safetensors .* model.pretrained=false"),
+        (rewritten(bert, tmp_path / "b", model_type="mine"), {}, "found model_type 'mine' .* such as bert, distilbert"),
+        (
+            rewritten(bert, tmp_path / "c", model_type="mine", auto_map={"AutoModel": "code.py"}),
+            {},
+            r"brings its own code \(auto_map\), which raysim never runs",
+        ),
+        (rewritten(bert, tmp_path / "d", model_type="t5"), {}, "found t5, an encoder with a decoder"),
+        (
+            write_folder(tmp_path / "e", "bert", causal=True),
+            {"head": "causal_lm", "objective": "next_token"},
+            "found causal_lm for bert, in which tokens see those after them, allowed: classifier or none",
+        ),
+    ]
+    for folder, keys, words in cases:
+        with pytest.raises(ConfigError, match=words) as refused:
+            built(folder, **({"pretrained": False} if folder.name in "bcd" else {}), **keys)
+        assert "\n" not in str(refused.value)
+
+
+def test_what_does_not_fit(folders: dict[str, Path], tmp_path: Path) -> None:
+    bert = folders["bert"]
+    other = rewritten(bert, tmp_path / "wider", hidden_size=16)
+    (other / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes())
+    deeper = rewritten(bert, tmp_path / "deeper", num_hidden_layers=4)
+    (deeper / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes())
+    cut = rewritten(bert, tmp_path / "cut")
+    (cut / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes()[:-9])
+    long = Arrays((NamedArray("input_ids", (17,), IDS),))
+    cases = [
+        (
+            bert,
+            Arrays((NamedArray("input_ids", (LENGTH,), 30), ARRAYS.parts[1])),
+            "found 30 ids in the data, allowed: at most 29",
+        ),
+        (bert, long, "found texts of 17 tokens, allowed: at most 16"),
+        (bert, None, "found samples of numbers, allowed for hugging_face: token ids"),
+        (bert, Arrays((NamedArray("pixels", (3,), 4),)), "found samples {'pixels': .3,.}, allowed for hugging_face"),
+        (other, ARRAYS, "transformers cannot build bert from"),
+        (deeper, ARRAYS, "does not fit bert: not in the file: encoder.layer.3.* and 15 more"),
+        (cut, ARRAYS, "transformers cannot build bert from"),
+    ]
+    for folder, vocabulary, words in cases:
+        with pytest.raises(ConfigError, match=words) as refused:
+            built(folder, vocabulary=vocabulary)
+        assert "\n" not in str(refused.value)
+
+
+def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
+    config = config_for(folders["qwen2"], training={"vectorise": 8})
+    with pytest.raises(
+        ConfigError, match=r"training.vectorise: the model hugging_face cannot compute for several"
+    ) as why:
+        check_vectorised(config, check_model(config, (2 * LENGTH,), 3, ARRAYS))
+    assert "\n" not in str(why.value)
+
+
+def test_the_vector_of_a_constant_buffer_is_empty() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.register_buffer("moment", torch.ones(3))
+            for name, dtype in (("a", torch.float16), ("b", torch.int32), ("c", torch.float32)):
+                self.register_buffer(name, torch.ones(2, dtype=dtype), persistent=False)
+
+    assert [*map(len, FlatModel(Own()).vectors)] == [6, 3, 0]
