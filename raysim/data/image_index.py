@@ -63,7 +63,7 @@ def index_path(root: Path, folder: Path, keys: Mapping[str, Any]) -> Path:
 def read_index(path: Path) -> ImageIndex | None:
     """Return a list; None if there is none, it is damaged, or a folder has changed since."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:  # a damaged file would stay open
             about = json.loads(arrays["about"].tobytes())
             if any(os.stat(place).st_mtime_ns != changed for place, changed in about["folders"].items()):
                 return None
