@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from raysim.cli import main
 from raysim.config.lookup import resolve
 from raysim.data.dataset import Dataset, MissingData, Unread
 from raysim.data.image_sets import sets
@@ -333,3 +334,14 @@ def test_named_sets_are_read_from_the_disk_too(tmp_path):
 def test_a_list_is_a_file_and_where_it_is_published():
     for record in sets.RECORDS.values():
         assert all(isinstance(one, SplitList) and one.site for one in record.lists)
+
+
+def test_download_takes_a_datasets_name(tmp_path, capsys, without_checksums):
+    """It unpacks what is there, and says else which file is needed."""
+    without_checksums("imagenet_a")
+    options = [f"dataset.root={tmp_path}", "dataset.size=8"]
+    assert main(["download", "imagenet_a", *options]) == 2
+    assert "get imagenet-a.tar from https://people.eecs.berkeley.edu" in capsys.readouterr().err
+    pack(tmp_path / "imagenet-a.tar", {f"imagenet-a/{name}": content for name, content in IMAGES.items()})
+    assert main(["download", "imagenet_a", *options]) == 0
+    assert capsys.readouterr().out == f"imagenet_a: 8 training and 2 test samples in {tmp_path}\n"
