@@ -1,6 +1,6 @@
 """Decoded images in a file that the processes of a node fill together, each image as it is first needed.
 
-Rows are read and written, not mapped. Pages of a mapped file count as a process's memory. A full disk ends a process that
+Rows are read and written, not mapped. Pages of a mapped file count as a process's memory, and a full disk kills what
 writes to one. The system keeps what was read in its own cache, which all processes share.
 """
 

@@ -15,14 +15,18 @@ from raysim.data import custom_files
 from raysim.data.custom_files import image_folder
 from raysim.data.dataset import Dataset, Unread
 from raysim.data.decoded_rows import DecodedRows
+from raysim.data.detection.yolo import yolo
+from raysim.data.image_lists import image_list
 from raysim.data.images_on_disk import ImagesOnDisk
 from raysim.data.loading import load_dataset
 from raysim.federation.data_digest import digest_data
 from raysim.federation.doubts import describe_doubts
+from raysim.federation.features import cache_features
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError, RunError
 
 PER_CLASS = 9
+VIT = {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None}
 
 
 @pytest.fixture
@@ -236,3 +240,55 @@ def test_a_folder_is_searched_once_until_it_changes(pets, monkeypatch):
 def test_a_folder_that_has_only_now_changed_gets_no_list(pets):
     read(pets, load="disk")
     assert not [*(pets / "decoded").glob("*.npz")]
+
+
+def test_domains_are_joined_without_decoding_them(pets, simulate):
+    """Two domains of the same classes; the second is half of the first one's images, turned."""
+    for label in ("ant", "bee", "cat", "dog"):
+        (pets / "turned" / label).mkdir(parents=True)
+        for n in range(4):
+            picture = Image.open(pets / "pets" / label / f"{n}.png").rotate(180)
+            picture.save(pets / "turned" / label / f"{n}.png")
+
+    def over(**keys: Any) -> Any:
+        sets = [{"name": "image_folder", "path": path, "size": 8, **keys} for path in ("pets", "turned")]
+        shift = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": sets}}
+        other = {"name": "image_folder", "path": "pets", "size": 8, "root": str(pets), **keys}
+        return load({**config(pets).model_dump(), "dataset": other, "scenario": shift})
+
+    disk, memory = build_federation(over(load="disk")), build_federation(over())
+    assert isinstance(disk.dataset.train.x, Unread)
+    assert np.array_equal(disk.dataset.train.x[:], memory.dataset.train.x)
+    assert np.array_equal(disk.dataset.test.x[:], memory.dataset.test.x)
+    assert simulate(over(load="disk")).sha256 == simulate(over()).sha256
+
+
+def test_lists_and_boxes_are_read_from_the_disk_too(pets):
+    for part, n in (("train", 0), ("test", 1)):
+        lines = [f"{label}/{n}.png {number}" for number, label in enumerate(("ant", "bee", "cat", "dog"))]
+        (pets / f"{part}.txt").write_text("\n".join(lines))
+    keys = {"path": "pets", "train": "train.txt", "test": "test.txt", "size": 8}
+    found = {where: load_dataset(image_list, str(pets), False, {**keys, "load": where}) for where in ("memory", "disk")}
+    assert isinstance(found["disk"].test.x, Unread)
+    assert np.array_equal(found["memory"].test.x, found["disk"].test.x[:])
+    for part, n in (("train", 0), ("val", 1)):
+        (pets / "boxes" / "images" / part).mkdir(parents=True)
+        (pets / "boxes" / "labels" / part).mkdir(parents=True)
+        Image.open(pets / "pets" / "ant" / f"{n}.png").save(pets / "boxes" / "images" / part / "1.png")
+        (pets / "boxes" / "labels" / part / "1.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    keys = {"path": "boxes", "size": 8, "classes": ("ant",)}
+    found = {where: load_dataset(yolo, str(pets), False, {**keys, "load": where}) for where in ("memory", "disk")}
+    assert isinstance(found["disk"].train.x, Unread)
+    assert np.array_equal(found["memory"].train.x, found["disk"].train.x[:])
+
+
+def test_features_of_images_on_the_disk(pets):
+    """The files of features have other names, as the digest is of the table; their content has the same bits."""
+    found = {}
+    for where in ("memory", "disk"):
+        settings = {
+            **config(pets, load=where).model_dump(),
+            "model": VIT | {"adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True},
+        }
+        found[where] = cache_features(load(settings), build_federation(load(settings)))
+    assert np.array_equal(found["memory"].dataset.train.x, found["disk"].dataset.train.x)

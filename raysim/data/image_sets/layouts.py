@@ -111,12 +111,15 @@ def cub(record: ImageSet, folder: Path, keys: SetKeys) -> FoundImages:
 
 def cars(record: ImageSet, folder: Path, keys: SetKeys) -> FoundImages:
     """cars_train/, cars_test/, and MATLAB files of names and labels from 1 in devkit/ and next to it."""
+    labels = folder / record.loose[0].file
+    if labels.is_file():
+        require_md5("dataset.path", labels, record.loose[0].md5)
     meta = _read_matlab(folder / "devkit" / "cars_meta.mat", "class_names")
     names = tuple(str(one) for one in np.atleast_1d(meta))
     parts = []
     for part, file in (
         ("cars_train", folder / "devkit" / "cars_train_annos.mat"),
-        ("cars_test", folder / "cars_test_annos_withlabels.mat"),
+        ("cars_test", labels),
     ):
         rows = np.atleast_1d(_read_matlab(file, "annotations"))
         try:
