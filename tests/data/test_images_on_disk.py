@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -286,9 +287,23 @@ def test_features_of_images_on_the_disk(pets):
     """The files of features have other names, as the digest is of the table; their content has the same bits."""
     found = {}
     for where in ("memory", "disk"):
-        settings = {
-            **config(pets, load=where).model_dump(),
-            "model": VIT | {"adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True},
-        }
-        found[where] = cache_features(load(settings), build_federation(load(settings)))
+        model = {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True}
+        settings = load({**config(pets, load=where).model_dump(), "model": model})
+        found[where] = cache_features(settings, build_federation(settings))
     assert np.array_equal(found["memory"].dataset.train.x, found["disk"].dataset.train.x)
+
+
+def test_processes_that_read_together_and_one_that_is_killed_leave_whole_rows(pets):
+    """Three processes read all images in other orders; one is killed at once, and what it wrote is whole or unused."""
+    expected, x = read(pets).train.x, read(pets, load="disk").train.x
+    children = []
+    for seed in range(3):
+        child = os.fork()
+        if not child:
+            order = np.random.default_rng(seed).permutation(len(x))
+            os._exit(int(not np.array_equal(x[order], expected[order])))
+        children.append(child)
+    os.kill(children[0], signal.SIGKILL)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert codes[1:] == [0, 0]
+    assert np.array_equal(x[:], expected)
