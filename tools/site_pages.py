@@ -50,6 +50,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "live.md",
         "checkpoints.md",
         "clients_in_time.md",
+        "datasets.md",
         "tables.md",
         "text.md",
         "pretrained.md",
