@@ -12,6 +12,7 @@ from raysim.system.version import VERSION
 
 if TYPE_CHECKING:
     from raysim.evaluation.finished_run import Evaluated, evaluate
+    from raysim.evaluation.saved_model import save_adapters, save_pretrained
     from raysim.launch.estimated import Estimate
     from raysim.launch.estimated import check_run as check
     from raysim.launch.run import run
@@ -41,6 +42,8 @@ __all__ = [
     "load",
     "report",
     "run",
+    "save_adapters",
+    "save_pretrained",
     "sweep",
 ]
 
@@ -59,6 +62,8 @@ _HOMES = {
     "load": "raysim.records.result:load_result",
     "report": "raysim.reports.write:write_report",
     "run": "raysim.launch.run:run",
+    "save_adapters": "raysim.evaluation.saved_model:save_adapters",
+    "save_pretrained": "raysim.evaluation.saved_model:save_pretrained",
     "sweep": "raysim.sweeps.sweep:sweep",
 }
 

@@ -2,7 +2,7 @@
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,12 +11,14 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.config.signature import takes_keys_of
-from raysim.data.class_folders import read_class_folders
-from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first, draw_for_testing
-from raysim.data.decoding import Labelled, LoadKeys, decode_dataset
+from raysim.data.class_folders import draw_split, labeled, read_class_folders
+from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first
+from raysim.data.decoding import LoadKeys, decode_dataset, open_images
+from raysim.data.image_index import ImageIndex, folder_times, index_path, read_index, write_index
+from raysim.data.image_table import join_names
+from raysim.data.images_on_disk import FOLDER as DECODED
 from raysim.data.paths import require_file, require_folder
-from raysim.data.pictures import WHITE, Background
-from raysim.system import seeding
+from raysim.data.pictures import COLORS, WHITE, Background, Look
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError, first_line
 from raysim.system.home import expand
@@ -25,8 +27,6 @@ NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zl
 MOST_CHANNELS = 4  # of a photo: RGB and an alpha channel
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 CLIENTS = "client_train"  # optional
-
-Files = Mapping[str, Sequence[Path]]  # by class, in order
 
 
 @takes_keys_of(LoadKeys, before="load")
@@ -61,39 +61,47 @@ def image_folder(
     Raises:
         ConfigError: a folder is missing or empty, an image cannot be read, or the images do not fit into memory.
     """
-    folder = require_folder(root / expand("dataset.path", path))
+    folder, load = require_folder(root / expand("dataset.path", path)), LoadKeys(**keys)
+    if load.load == "disk":
+        look = Look(size, grey, COLORS[background] if isinstance(background, str) else background)
+        return _open_folder(root, folder, classes, test_fraction, seed, look, load)
     found = read_class_folders(folder, classes)
-    train, test = (found.train, found.test) if found.test else _split(folder, found.train, test_fraction, seed)
+    train, test = (found.train, found.test) if found.test else draw_split(folder, found.train, test_fraction, seed)
     names = tuple(found.train)
     dataset = decode_dataset(
-        _labeled(train),
-        _labeled(test),
+        labeled(train),
+        labeled(test),
         len(names),
         names,
         size=size,
         grey=grey,
         background=background,
         root=root,
-        keys=LoadKeys(**keys),
+        keys=load,
     )
     return replace(dataset, notes=(*found.notes, *dataset.notes), doubts=(*found.doubts, *dataset.doubts))
 
 
-def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[Files, Files]:
-    """Draw the test images of every class. Both parts stay in order."""
-    train: dict[str, Sequence[Path]] = {}
-    test: dict[str, Sequence[Path]] = {}
-    for name, images in files.items():
-        if len(images) < 2:
-            raise ConfigError(f"dataset.path: {folder / name} holds one image, allowed: two and more, one for testing")
-        chosen = draw_for_testing(len(images), fraction, seeding.generator(seed, "image_folder", name))
-        train[name] = [image for number, image in enumerate(images) if number not in chosen]
-        test[name] = [image for number, image in enumerate(images) if number in chosen]
-    return train, test
-
-
-def _labeled(files: Files) -> Labelled:
-    return [(image, label) for label, images in enumerate(files.values()) for image in images]
+def _open_folder(
+    root: Path, folder: Path, classes: Sequence[str] | None, fraction: float, seed: int, look: Look, load: LoadKeys
+) -> Dataset:
+    """Return the images of a folder, which are decoded as they are needed, by its index or by a search."""
+    path = index_path(root / DECODED, folder, {"classes": classes, "test_fraction": fraction, "seed": seed})
+    index = read_index(path)
+    if index is None:
+        folders = folder_times(folder)
+        found = read_class_folders(folder, classes)
+        train, test = map(
+            labeled, (found.train, found.test) if found.test else draw_split(folder, found.train, fraction, seed)
+        )
+        images, labels = join_names(str(image) for image, _ in (*train, *test)), [label for _, label in (*train, *test)]
+        names, texts = tuple(found.train), (found.notes, found.doubts)
+        index = ImageIndex(images, np.array(labels, np.int64), len(train), names, *texts)
+        write_index(path, index, folders)
+    upright = np.zeros(len(index.images), bool)
+    sizes = index.train, len(index.names), index.names
+    dataset = open_images(index.images, index.labels, *sizes, look, upright, root, load)
+    return replace(dataset, notes=(*index.notes, *dataset.notes), doubts=(*index.doubts, *dataset.doubts))
 
 
 def npz(

@@ -38,7 +38,7 @@ from raysim.system.seeding import torch_untouched
 from raysim.system.switches import set_torch
 
 DEEPEST_RUN = 3  # folders below runs/: NAME/seed-SEED/DATE-TIME-LABEL
-MAY_DIFFER = ("dataset", "scenario", "evaluation")
+MAY_DIFFER = ("dataset", "scenario", "objective", "evaluation")
 LATER = (  # keys that do not matter for what is held out, since it is drawn before clients have samples
     *("dataset.root", "dataset.augment", "dataset.normalize"),
     *("scenario.online", "scenario.blur", "scenario.boundaries", "scenario.order"),
@@ -89,16 +89,16 @@ def evaluate(
 
     Args:
         directory: the run's directory, with its config.yaml and model.pt.
-        overrides: keys of dataset, scenario and evaluation to change.
+        overrides: keys of dataset, scenario, objective and evaluation to change.
         trust: allow importing custom code named in the run's config.
-        keys: the blocks dataset, scenario and evaluation; further overrides.
+        keys: the blocks dataset, scenario, objective and evaluation; further overrides.
 
     Raises:
         ConfigError: there is no such run, or it needs custom code and is not trusted. An override is of another block.
             The data do not fit the model, or the model was trained on the validation samples. Personalized models are
             requested, which a run does not store.
     """
-    run_config, config = _load_config(Path(directory), add_keywords("evaluate", overrides, keys), trust)
+    run_config, config = load_ended(Path(directory), add_keywords("evaluate", overrides, keys), trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
@@ -176,8 +176,12 @@ def _find_ended(directory: Path) -> Path | None:
     return max(runs, key=lambda run: (run / "model.pt").stat().st_mtime, default=None)
 
 
-def _load_config(directory: Path, overrides: Overrides, trust: bool) -> tuple[Config, Config]:
-    """Return the run's config, and the same config with the overrides and the run's final model."""
+def load_ended(directory: Path, overrides: Overrides, trust: bool) -> tuple[Config, Config]:
+    """Return the config of a run that ended, and the same config with the overrides and the run's final model.
+
+    Raises:
+        ConfigError: there is no such run, or an override is of another block. Custom code is needed and not trusted.
+    """
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
             if below := _find_ended(directory):

@@ -98,8 +98,8 @@ def add_adapters(
 ) -> None:
     """Add LoRA to the linear and 2-d convolutional layers with these names, and freeze all other weights.
 
-    The head is never adapted, even if it shares its weight with an embedding. It is trained in full, unless
-    `train_head` is false. With rank 0 no layer changes: only the head is trained.
+    The head is never adapted. It is trained in full, unless `train_head` is false. With rank 0 no layer changes: only
+    the head is trained. A layer that shares its weight with a table of embeddings is neither adapted nor trained.
 
     Args:
         module: the model, which is changed.
@@ -115,11 +115,12 @@ def add_adapters(
         ConfigError: a pattern fits no layer, or fits one that cannot be replaced. Or the rank is above the sides of all
             adapted layers.
     """
-    of_head = {id(parameter) for name, parameter in module.named_parameters() if name in head}
+    left = {id(parameter) for name, parameter in module.named_parameters() if name in head}
+    left |= {id(table.weight) for table in module.modules() if isinstance(table, nn.Embedding)}
     layers = {
         name: layer
         for name, layer in module.named_modules(remove_duplicate=False)
-        if (isinstance(layer, nn.Linear | nn.Conv2d) or is_transposed(layer)) and id(layer.weight) not in of_head
+        if (isinstance(layer, nn.Linear | nn.Conv2d) or is_transposed(layer)) and id(layer.weight) not in left
     }
     fitting = {name for pattern in where for name in _fitting(pattern, [*layers])}
     chosen = {name: layer for name, layer in layers.items() if name in fitting and rank}
@@ -198,6 +199,17 @@ def merged_state(module: nn.Module) -> dict[str, Tensor]:
                 state[f"{name}.{leaf}"] = tensor
         state[f"{name}.weight"] = merged[adapter]
     return state
+
+
+def merge_adapters(module: nn.Module) -> None:
+    """Replace each adapted layer by a plain one with the weight W0 + s B A, in place. W0 keeps its bits elsewhere."""
+    merged = merged_weights(module, {name: p.detach() for name, p in module.named_parameters()})
+    of_layers = {adapter: merged[f"{name}.weight"] for name, adapter in find_adapters(module)}
+    for owner in [*module.modules()]:
+        for leaf, layer in [*owner.named_children()]:
+            if isinstance(layer, LowRankAdapter):
+                layer.base.get_parameter("weight").data = of_layers[layer]
+                setattr(owner, leaf, layer.base)
 
 
 def draw_a(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:

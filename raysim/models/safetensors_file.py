@@ -1,10 +1,11 @@
-"""Files in the format safetensors, as Hugging Face publishes weights, read without its package.
+"""Files in the format safetensors, as Hugging Face publishes weights, read and written without its package.
 
 A file is the length of a header in 8 bytes, the header in JSON, and the tensors' bytes. The header has the type, the
 shape and the place of each tensor. The places follow one another without a gap, from the first byte to the last.
 """
 
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
+
+from raysim.system.files import write_whole
 
 TYPES = {
     "F64": torch.float64,
@@ -27,6 +30,7 @@ TYPES = {
 }
 LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
 MOST_SIDES = 64  # of a tensor's shape
+ALIGNMENT = 8  # bytes to a multiple of which the header is filled, so that no tensor needs a copy
 Entry = tuple[str, torch.dtype, list[int], int, int]
 """A tensor's name, type, shape, and the first and the last place of its bytes."""
 
@@ -95,3 +99,20 @@ def _view(part: Tensor, kind: torch.dtype, shape: list[int]) -> Tensor:
     if part.storage_offset() % kind.itemsize:  # torch only views aligned bytes as another type
         part = part.clone()
     return part.view(kind).view(shape)
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors by name. Widest types come first, so that each tensor is aligned in the file.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    names, header, place = {kind: name for name, kind in TYPES.items()}, dict[str, Any](), 0
+    ordered = sorted(tensors.items(), key=lambda entry: (-entry[1].element_size(), entry[0]))
+    for name, tensor in ordered:
+        begin, place = place, place + tensor.nbytes
+        header[name] = {"dtype": names[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [begin, place]}
+    text = json.dumps({"__metadata__": {"format": "pt"}} | header).encode()  # transformers asks for this format
+    text += b" " * (-len(text) % ALIGNMENT)
+    parts = [one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for _, one in ordered]
+    write_whole(path, b"".join([len(text).to_bytes(8, "little"), text, *parts]))

@@ -12,6 +12,7 @@ from raysim.system.packaged import PACKAGED, find_packaged
 HUB = "hf://"
 NAME = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+))?(?:@(?P<revision>[\w./-]+))?")
 FILE = "model.safetensors"
+ADAPTERS, ADAPTERS_CONFIG = "adapter_model.safetensors", "adapter_config.json"  # names of the package peft
 LONGEST_REASON = 100  # letters
 FOLDER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
@@ -19,6 +20,7 @@ FOLDER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 def find_weights(weights: str) -> Path:
     """Return the file that `model.weights` names: a path, hf://OWNER/NAME[/FILE][@REVISION], or a packaged name.
 
+    For the path of a folder that the package peft wrote, it is the folder's file of adapters.
     A file of the hub is downloaded once, to the hub's own cache. Later calls do not use the network.
 
     Raises:
@@ -33,11 +35,17 @@ def find_weights(weights: str) -> Path:
         todo = "download it and give its path"
         raise ConfigError(f"model.weights: found the address {weights}; {todo}, or use hf://OWNER/NAME[/FILE]")
     if not weights.startswith(HUB):
-        return expand("model.weights", weights)
+        path = expand("model.weights", weights)
+        return path / ADAPTERS if (path / ADAPTERS_CONFIG).is_file() else path
     if (parts := NAME.fullmatch(weights)) is None:
         raise ConfigError(f"model.weights: found {weights!r}, allowed: hf://OWNER/NAME[/FILE][@REVISION]")
     wanted = {"repo_id": parts["repo"], "filename": parts["file"] or FILE, "revision": parts["revision"]}
     return _download("model.weights", weights, "hf_hub_download", wanted)
+
+
+def holds_adapters(path: Path) -> bool:
+    """Return whether this is the file of adapters in a folder that the package peft wrote."""
+    return path.name == ADAPTERS and (path.parent / ADAPTERS_CONFIG).is_file()
 
 
 def find_folder(key: str, path: str) -> Path:

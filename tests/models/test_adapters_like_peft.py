@@ -6,50 +6,18 @@ products in raysim, one for each group of a convolution: the last bit of W + s B
 
 import pytest
 import torch
+from small_transformers import IDS, MODELS, build, outputs
 
 from raysim.models.adapters import add_adapters, find_adapters, is_transposed, merged_state, products
 from raysim.models.layers import find_head, name_layers
 
-transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft asks transformers for an old name
-
-IDS = torch.randint(0, 50, (3, 7), generator=torch.Generator().manual_seed(1))
-SMALL = {"vocab_size": 50, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
-WIDE = SMALL | {"intermediate_size": 24, "num_key_value_heads": 1, "max_position_embeddings": 16}
-MODELS = {
-    "bert": (
-        lambda: transformers.BertModel(
-            transformers.BertConfig(**SMALL, intermediate_size=24, max_position_embeddings=16), add_pooling_layer=False
-        ),
-        ["query", "value", "output.dense"],
-        2 * 4,  # output.dense is the attention's and the feed-forward part's
-    ),
-    "gpt2": (
-        lambda: transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(vocab_size=50, n_layer=2, n_head=2, n_embd=16, n_positions=16)
-        ),
-        ["c_attn", "mlp.c_proj"],
-        2 * 2,
-    ),
-    "qwen2": (lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**WIDE)), ["q_proj", "down_proj"], 2 * 2),
-    "llama": (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**WIDE)), ["q_proj", "v_proj"], 2 * 2),
-}
-
-
-def build(name):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return MODELS[name][0]().eval()
 
 
 def config_of(name, **keys):
     """peft's config. It asks for `fan_in_fan_out` if weights are transposed."""
     return peft.LoraConfig(fan_in_fan_out=name == "gpt2", **keys)
-
-
-def outputs(model, ids=IDS):
-    return model(ids)[0]
 
 
 class Logits(torch.nn.Module):
@@ -137,7 +105,7 @@ def test_the_products_of_a_transposed_weight_are_transposed():
 @pytest.mark.parametrize("name", ["gpt2", "qwen2"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_all_layers_are_those_of_peft_without_the_output_layer(name, tied):
-    """A star leaves out the layer that makes the logits, also if it shares its weight with the embedding."""
+    """A star leaves out the layer that makes the logits. It is no head if it shares its weight with the embedding."""
     model = build(name)
     if not tied:
         layer = torch.nn.Linear(16, 50, bias=False)
@@ -148,9 +116,8 @@ def test_all_layers_are_those_of_peft_without_the_output_layer(name, tied):
     assert (model.lm_head.weight is model.get_input_embeddings().weight) is tied
     whole = Logits(model)
     head = find_head(whole, IDS)
-    assert len(head) == 1
-    assert head[0].endswith("lm_head.weight") is not tied
-    add_adapters(whole, 1, ["*"], head=head, train_head=False)
+    assert head == (() if tied else ("model.lm_head.weight",))
+    add_adapters(whole, 1, ["*"], head=head, train_head=tied)  # a tied one is not trained in any case
     found = {layer.removeprefix("model.") for layer, _ in find_adapters(whole)}
     wanted = peft.get_peft_model(build(name), config_of(name, r=1, target_modules="all-linear"))
     assert found == {n for n, m in wanted.base_model.model.named_modules() if hasattr(m, "lora_A")}

@@ -98,7 +98,8 @@ class Blocks(Sequence[nn.Module]):
     def install(self) -> None:
         """Let passes leave blocks out. Outside of `beginning_at` and `ending_at` all blocks compute."""
         for number, block in enumerate(self._list):
-            vars(block)["forward"] = _Skipping(block.forward, number)
+            if not isinstance(vars(block).get("forward"), _Skipping):
+                vars(block)["forward"] = _Skipping(block.forward, number)
 
     @contextmanager
     def beginning_at(self, first: int, given: Tensor | None) -> Iterator[None]:

@@ -68,7 +68,7 @@ def read_config(folder: Path, dropout: float | None) -> Any:
             raise ConfigError(f"{KEY}: {problem}, allowed: an architecture of {version}")
         problem = f"found model_type {show(kind)} in {CONFIG}, allowed: an architecture that {version} knows"
         raise ConfigError(f"{KEY}: {problem}, such as bert, distilbert, roberta, gpt2, llama or qwen2")
-    with _quiet():
+    with quiet():
         try:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:
@@ -124,7 +124,7 @@ def load_body(
     keys: dict[str, Any] = {"attn_implementation": attention, "dtype": dtype}
     if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
         keys["add_pooling_layer"] = False  # no gradient reaches it, and it would be sent
-    with _quiet():
+    with quiet():
         try:
             if not pretrained or torch.get_default_device().type == "meta":
                 return auto.from_config(config, **keys), []
@@ -150,7 +150,7 @@ def load_body(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Have transformers print neither bars nor warnings, as only raysim's command line prints. Errors are raised."""
     logging = import_extra("transformers.utils.logging", EXTRA)
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

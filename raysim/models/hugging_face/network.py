@@ -67,7 +67,7 @@ class PretrainedNetwork(StagedNetwork):
             inputs = self._inputs(x)
         mask = inputs["attention_mask"]
         if self.training:
-            inputs = _trimmed(inputs)
+            inputs = trimmed(inputs)
         with self._blocks.beginning_at(self.begin, inputs.get("inputs_embeds")):
             output = self._run(self.body, inputs)
         if self._pool is not None:
@@ -177,7 +177,7 @@ def _in_one_pass(x: Tensor) -> Tensor:
     raise NotImplementedError("stages of a pretrained network run only in its forward pass")
 
 
-def _trimmed(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def trimmed(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return inputs without the last positions, which no text of the batch has.
 
     Only training batches are trimmed. A client's streams decide which samples these have, so the shape is the same for
