@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from raysim.system.errors import ConfigError
 
+MARK = "recomputed"  # the attribute of such blocks
 CONTAINERS = (nn.Sequential, nn.ModuleList)
 
 
@@ -66,13 +67,12 @@ def recompute_blocks(module: nn.Module, model: str) -> None:
         allowed = "allowed: a model of blocks, such as transformer, vit or resnet18; or false"
         raise ConfigError(f"model.checkpointing: found true for {model}, which has no blocks, {allowed}")
     for block in blocks:
-        name = "forward"  # a method, which mypy lets nobody assign
-        setattr(block, name, Recomputed(block, block.forward))
+        vars(block).update({"forward": Recomputed(block, block.forward), MARK: True})
 
 
 def recomputed_blocks(module: nn.Module) -> list[nn.Module]:
     """Return the blocks that compute their activations again in the backward pass."""
-    return [block for block in module.modules() if isinstance(vars(block).get("forward"), Recomputed)]
+    return [block for block in module.modules() if vars(block).get(MARK)]
 
 
 def find_blocks(module: nn.Module) -> Iterator[nn.Module]:

@@ -94,6 +94,10 @@ OTHER_DATA = {
         {**TEXTS, "dataset.columns": ["day"], "model": {"name": "bag_of_embeddings", "width": 6}}
         | by_column("day", cuts=["2024-01-11"])
     ),
+    "texts, clients by day": Run(
+        {**TEXTS, "dataset.columns": ["day"], "model": {"name": "bag_of_embeddings", "width": 6}, **classes(2)}
+        | {"partition": {"kind": "dirichlet", "by": "day", "min_samples": 1}}
+    ),
     "few labels": Run({"dataset.label_rate": 0.4, **domains(online=True), **alone("er")}),
     "few labels, cfed": Run({"dataset.label_rate": 0.4, **classes(3, blur=0.3), **alone("cfed", review_share=0.6)}),
     "table": Run(
