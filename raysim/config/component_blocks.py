@@ -120,7 +120,8 @@ class Model(NamedComponent):
     what = "model"
     weights: str | None = None
     """The file of the initial state_dict, as torch.save writes it, or in the format safetensors (.safetensors).
-    hf://OWNER/NAME is model.safetensors of the Hugging Face hub (the extra hugging_face)."""
+    hf://OWNER/NAME is model.safetensors of the Hugging Face hub (the extra hugging_face). efficientnet-lite0 is a
+    package's file (the extra pretrained). For model torchvision also DEFAULT or a name such as IMAGENET1K_V1."""
     prefix: str = ""
     """The start of the names of the parameters that the file has, such as "vit.", which its own names lack."""
     freeze: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "layer1.*"')] = ()
@@ -130,6 +131,9 @@ class Model(NamedComponent):
     adapters, or of a run with the same ones, or a folder of the package peft with the same ones."""
     local: Annotated[tuple[str, ...], Field(strict=False), Allowed('a list of patterns such as "*.bn1.*"')] = ()
     """Patterns for the names of parameters and buffers that each client trains, keeps and never sends."""
+    random_features: Count | None = None
+    """The units of a random ReLU layer that is put before the head and never trained; null is none. For methods in
+    closed form, such as analytic and stsa."""
     cache: bool = False
     """Whether what the frozen first layers return is computed once for each sample, kept in a file and trained on."""
     precision: Literal["float32", "bfloat16"] = "float32"

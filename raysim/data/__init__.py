@@ -12,6 +12,13 @@ DATASETS: dict[str, str] = {
     "cifar10": "raysim.data.vision:cifar10",
     "cifar100": "raysim.data.vision:cifar100",
     "tiny_imagenet": "raysim.data.image_lists:tiny_imagenet",
+    **{
+        name: f"raysim.data.image_sets.sets:{name}"
+        for name in (
+            *("imagenet_r", "imagenet_a", "cub200", "cars", "domainnet"),
+            *("office_home", "office31", "core50", "eurosat", "resisc45"),
+        )
+    },
     "image_folder": "raysim.data.custom_files:image_folder",
     "image_list": "raysim.data.image_lists:image_list",
     "coco": "raysim.data.detection.coco:coco",
@@ -21,6 +28,8 @@ DATASETS: dict[str, str] = {
     "text_jsonl": "raysim.data.text:text_jsonl",
     "instructions": "raysim.data.instructions:instructions",
     "leaf": "raysim.data.leaf:leaf",
+    "femnist": "raysim.data.leaf_sets:femnist",
+    "shakespeare": "raysim.data.leaf_sets:shakespeare",
     "csv": "raysim.data.tables:csv",
     "parquet": "raysim.data.tables:parquet",
     "npz": "raysim.data.custom_files:npz",

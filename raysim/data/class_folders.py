@@ -1,17 +1,22 @@
 """Folders of images, one for each class: which are the classes, which the split, and what is left out."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from raysim.config.error_text import nearest
 from raysim.data.class_order import describe_classes, in_class_order
+from raysim.data.dataset import draw_for_testing
+from raysim.data.decoding import Labelled
 from raysim.data.image_files import Listing, describe_files, find_images, require_images, survey
 from raysim.data.split_names import TEST, TRAIN, VALIDATION, choose_test, part_of
+from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 EXAMPLES = 3  # folders in a message
+
+Files = Mapping[str, Sequence[Path]]  # by class, in order
 
 
 @dataclass(frozen=True)
@@ -133,3 +138,21 @@ def _require_same_classes(
     if odd:
         has, lacks = (folder, other) if odd[0] in files else (other, folder)
         raise ConfigError(f"dataset.path: {has} has a class '{odd[0]}' and {lacks} has not; both must have the same")
+
+
+def draw_split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[Files, Files]:
+    """Draw the test images of every class. Both parts stay in order. Raises ConfigError: a class has one image."""
+    train: dict[str, Sequence[Path]] = {}
+    test: dict[str, Sequence[Path]] = {}
+    for name, images in files.items():
+        if len(images) < 2:
+            raise ConfigError(f"dataset.path: {folder / name} holds one image, allowed: two and more, one for testing")
+        chosen = draw_for_testing(len(images), fraction, seeding.generator(seed, "image_folder", name))
+        train[name] = [image for number, image in enumerate(images) if number not in chosen]
+        test[name] = [image for number, image in enumerate(images) if number in chosen]
+    return train, test
+
+
+def labeled(files: Files) -> Labelled:
+    """Return the images with the numbers of their classes."""
+    return [(image, label) for label, images in enumerate(files.values()) for image in images]

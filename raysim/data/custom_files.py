@@ -2,7 +2,6 @@
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,12 +10,11 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.config.signature import takes_keys_of
-from raysim.data.class_folders import read_class_folders
-from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first, draw_for_testing
-from raysim.data.decoding import Labelled, LoadKeys, decode_dataset
+from raysim.data.class_folders import draw_split, labeled, read_class_folders
+from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first
+from raysim.data.decoding import LoadKeys, decode_dataset
 from raysim.data.paths import require_file, require_folder
 from raysim.data.pictures import WHITE, Background
-from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError, first_line
 from raysim.system.home import expand
@@ -25,8 +23,6 @@ NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zl
 MOST_CHANNELS = 4  # of a photo: RGB and an alpha channel
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 CLIENTS = "client_train"  # optional
-
-Files = Mapping[str, Sequence[Path]]  # by class, in order
 
 
 @takes_keys_of(LoadKeys, before="load")
@@ -63,11 +59,11 @@ def image_folder(
     """
     folder = require_folder(root / expand("dataset.path", path))
     found = read_class_folders(folder, classes)
-    train, test = (found.train, found.test) if found.test else _split(folder, found.train, test_fraction, seed)
+    train, test = (found.train, found.test) if found.test else draw_split(folder, found.train, test_fraction, seed)
     names = tuple(found.train)
     dataset = decode_dataset(
-        _labeled(train),
-        _labeled(test),
+        labeled(train),
+        labeled(test),
         len(names),
         names,
         size=size,
@@ -77,23 +73,6 @@ def image_folder(
         keys=LoadKeys(**keys),
     )
     return replace(dataset, notes=(*found.notes, *dataset.notes), doubts=(*found.doubts, *dataset.doubts))
-
-
-def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[Files, Files]:
-    """Draw the test images of every class. Both parts stay in order."""
-    train: dict[str, Sequence[Path]] = {}
-    test: dict[str, Sequence[Path]] = {}
-    for name, images in files.items():
-        if len(images) < 2:
-            raise ConfigError(f"dataset.path: {folder / name} holds one image, allowed: two and more, one for testing")
-        chosen = draw_for_testing(len(images), fraction, seeding.generator(seed, "image_folder", name))
-        train[name] = [image for number, image in enumerate(images) if number not in chosen]
-        test[name] = [image for number, image in enumerate(images) if number in chosen]
-    return train, test
-
-
-def _labeled(files: Files) -> Labelled:
-    return [(image, label) for label, images in enumerate(files.values()) for image in images]
 
 
 def npz(

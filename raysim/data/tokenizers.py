@@ -1,22 +1,17 @@
 """Texts as ids of a pretrained model's tokenizer: its folder, and texts as ids and a mask, padded on the right."""
 
-import hashlib
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raysim.config.error_text import shorten, show
+from raysim.config.error_text import show
 from raysim.data.dataset import Array
 from raysim.objectives import IGNORED
 from raysim.system.capacity import require_memory
-from raysim.system.errors import ConfigError, first_line
-from raysim.system.hub_files import find_folder
-from raysim.system.importing import import_extra
+from raysim.system.errors import ConfigError
+from raysim.system.tokenizer_files import count_ids, digest_tokenizer, load_tokenizer, one_thread
 
 Ids = npt.NDArray[np.int64]
 
@@ -47,32 +42,13 @@ class TextTokenizer:
             ConfigError: there is no such folder, or it has no fast tokenizer.
         """
         self.name = name
-        folder = find_folder(KEY, name)
-        if not folder.is_dir():
-            raise ConfigError(
-                f"{KEY}: found {show(name)}, which has no tokenizer, allowed: a folder with tokenizer.json"
-            )
-        transformers = import_extra("transformers", "transformers")
-        allowed = "a folder with tokenizer.json and tokenizer_config.json, as save_pretrained writes it"
-        try:
-            with _quiet():
-                self.inner: Any = transformers.AutoTokenizer.from_pretrained(
-                    str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
-                )
-        except Exception as error:  # of a missing, a damaged or an unknown file
-            reason = shorten(first_line(error))
-            raise ConfigError(
-                f"{KEY}: no tokenizer can be read from {folder} ({reason}), allowed: {allowed}"
-            ) from error
-        if not getattr(self.inner, "is_fast", False):
-            found = f"found {show(name)} with the slow tokenizer {type(self.inner).__name__}"
-            raise ConfigError(f"{KEY}: {found}, allowed: {allowed}")
-        self.digest = hashlib.sha256(self.inner.backend_tokenizer.to_str().encode()).hexdigest()
+        self.inner = load_tokenizer(KEY, name)
+        self.digest = digest_tokenizer(self.inner)
 
     @property
     def size(self) -> int:
         """The number of ids, from 0, with those of added tokens."""
-        return max(len(self.inner), 1 + max(self.inner.get_vocab().values(), default=0))
+        return count_ids(self.inner)
 
     @property
     def filler(self) -> int:
@@ -95,7 +71,7 @@ class TextTokenizer:
 
     def encode_parts(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of parts of texts, without special tokens before or behind them."""
-        with _one_thread():
+        with one_thread():
             found = self.inner([*texts], add_special_tokens=False, verbose=False) if texts else {"input_ids": []}
         return [*found["input_ids"]]
 
@@ -122,7 +98,7 @@ class TextTokenizer:
             raise ConfigError(f"dataset.length: found {length}, allowed: {more}")
         require_memory(3 * 8 * length * len(texts), "dataset.length", f"{length} for {len(texts)} texts")
         self.inner.truncation_side = "right"
-        with _one_thread():
+        with one_thread():
             found = self.inner([*texts], truncation=True, max_length=length, verbose=False) if texts else None
         rows = [] if found is None else found.encodings
         ids, mask, types = (np.zeros((len(texts), length), np.int64) for _ in range(3))
@@ -154,30 +130,3 @@ def describe_encoded(encoded: Sequence[TextIds], length: int, tokenizer: TextTok
         token = show(tokenizer.inner.convert_ids_to_tokens(tokenizer.filler))
         notes.append(f"{empty:,} of {count:,} texts without a token are the token {token}")
     return notes
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let the tokenizer start no threads, after which a process must not be forked."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let `transformers` print nothing while it loads."""
-    logging = import_extra("transformers.utils.logging", "transformers")
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

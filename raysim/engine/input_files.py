@@ -8,9 +8,9 @@ from raysim.api.method import Method
 from raysim.config import Config
 from raysim.config.error_text import shorten
 from raysim.models.hugging_face.folder import CONFIG, weight_files
+from raysim.models.weight_sources import find_model_weights
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
-from raysim.system.hub_files import find_weights
 from raysim.system.pinned import PinnedFile, check_files, pin_file
 
 WEIGHTS, FOLDER = "model.weights", "model.path/"
@@ -18,18 +18,19 @@ WEIGHTS, FOLDER = "model.weights", "model.path/"
 
 def pin_weights(config: Config) -> list[PinnedFile]:
     """Return the model's file of weights and those of its folder, if any. Raises ConfigError: one cannot be read."""
-    weights = config.model.weights
-    named = {} if weights is None else {WEIGHTS: find_weights(weights)}
-    return [_pin(key, path) for key, path in {**named, **_find_folder_files(config)}.items()]
+    return [_pin(key, path) for key, path in _find_files(config).items()]
 
 
-def _find_folder_files(config: Config) -> dict[str, Path]:
-    """Return the files of a pretrained model's folder by key. Without pretrained weights this is its config alone."""
-    keys = config.model.keys()
-    if config.model.name != "hugging_face":
-        return {}
-    files = weight_files(str(keys["path"]))
-    return {f"{FOLDER}{name}": path for name, path in files.items() if keys["pretrained"] or name == CONFIG}
+def _find_files(config: Config) -> dict[str, Path]:
+    """Return the model's file of weights and those of its folder by key, if it has them.
+
+    Without pretrained weights its config is the only file of a folder.
+    """
+    weights, keys = find_model_weights(config.model), config.model.keys()
+    named = {} if weights is None else {WEIGHTS: weights}
+    files = weight_files(str(keys["path"])) if config.model.name == "hugging_face" else {}
+    used = {name: path for name, path in files.items() if keys["pretrained"] or name == CONFIG}
+    return named | {f"{FOLDER}{name}": path for name, path in used.items()}
 
 
 def pin_files_of(methods: Iterable[tuple[str, Method]]) -> list[PinnedFile]:
@@ -44,9 +45,7 @@ def find_on_this_node(config: Config, files: Iterable[PinnedFile]) -> list[Pinne
     Raises:
         RunError: a file is absent here, or has other content.
     """
-    here = _find_folder_files(config)
-    if config.model.weights is not None:
-        here[WEIGHTS] = find_weights(config.model.weights)
+    here = _find_files(config)
     return check_files(replace(file, path=here.get(file.key, file.path)) for file in files)
 
 

@@ -196,7 +196,7 @@ class FeaturePass:
     def _name_files(self) -> Iterator[Path]:
         """Yield each split's file, named by the hash of what its content follows from."""
         folder, model = resolve_root(self._config.dataset.root) / FOLDER, self._config.model
-        module, stages = self._module, self._module.stages()[: self._module.begin]
+        module, stages = self._module, self._module.in_order()[: self._module.begin]
         inside = [part for stage in stages for part in stage.parts if isinstance(part, nn.Module)]
         adapters = model.adapters if any(True for part in inside for _ in find_adapters(part)) else None
         network = [model.name, to_plain(model.keys()), to_plain(adapters), module.begin, module.feature_shape]

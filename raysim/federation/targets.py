@@ -63,6 +63,8 @@ def _check_continued(config: Config, dataset: Dataset, objective: Objective) -> 
     if config.model.cache:
         allowed = f"false with objective={name} and {metric}, which continues texts"
         raise ConfigError(f"model.cache: found true, allowed: {allowed}")
+    if dataset.tokenizer is not None and objective.tokenizer_digest not in (None, dataset.tokenizer):
+        raise ConfigError("objective.tokenizer: found another one than dataset.tokenizer, allowed: the same, or null")
     shape, names = (arrays[0][1], [one[0] for one in arrays]) if arrays else (dataset.shape, [IDS])
     if (
         dataset.train.x.dtype != np.int64

@@ -17,15 +17,17 @@ from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
 from raysim.models.precision import compute_in_bfloat16
+from raysim.models.random_features import add_random_features
 from raysim.models.recomputing import recompute_blocks
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
 from raysim.models.weight_files import load_weights, read_weights
+from raysim.models.weight_sources import find_model_weights
 from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
-from raysim.system.hub_files import find_weights, holds_adapters
+from raysim.system.hub_files import holds_adapters
 from raysim.system.switches import guard_switches
 
 
@@ -63,7 +65,7 @@ def _build(
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
     if spec.adapters is None:
         freeze(module, spec.freeze)
-    weights, path, with_adapters = None, None if spec.weights is None else find_weights(spec.weights), False
+    weights, path, with_adapters = None, find_model_weights(spec), False
     of_peft = path is not None and holds_adapters(path)
     x = two_samples(module, shape, vocabulary) if new_head and path is not None else None
     if path is not None and not of_peft:
@@ -77,6 +79,9 @@ def _build(
     notes = load_adapters(module, path, spec.adapters) if path is not None and of_peft else list[str]()
     if weights is not None and with_adapters:  # the model of a run, not the file that it began with
         load_weights(module, weights, spec.prefix, x)
+    if spec.random_features is not None:
+        x = two_samples(module, shape, vocabulary)
+        add_random_features(module, x, spec.random_features, config.seed, name_model(config))
     freeze_statistics(module)
     if spec.cache:
         module = begin_late(module, two_samples(module, shape, vocabulary), name_model(config))
@@ -86,8 +91,8 @@ def _build(
         share_frozen(module, weights.tensors)  # last, as it compares the types of numbers
     elif isinstance(module, PretrainedNetwork):
         share_frozen(module, module.mapped_tensors())
-    notes = [*module.notes, *notes] if isinstance(module, PretrainedNetwork) else notes
-    return module, notes if weights is None else notes + weights.notes
+    own = module.notes if isinstance(module, PretrainedNetwork) else ()
+    return module, [*own, *notes, *(() if weights is None else weights.notes)]
 
 
 def _add_adapters(module: nn.Module, config: Config, adapters: Adapters, x: Tensor) -> None:

@@ -4,7 +4,6 @@
 once, and is then the sample (see raysim.federation.features).
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -47,21 +46,24 @@ class StagedNetwork(nn.Module):
         self.begin = 0
         self.feature_shape: tuple[int, ...] = ()
 
+    # a subclass defines it; only declared here, as a network of another library may have a layer of this name
+    stages: Callable[[], Sequence[Stage]]
+
     def begin_at(self, begin: int) -> None:
         """Have the forward pass leave out this number of stages. Raises ConfigError: the network cannot."""
         self.begin = begin
 
-    @abstractmethod
-    def stages(self) -> Sequence[Stage]:
+    def in_order(self) -> Sequence[Stage]:
         """Return all stages in order. The last one returns the logits."""
+        return self.stages()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits [n, ...] of samples [n, ...], or of what the stages that are left out return for them."""
-        return _chained(self.stages()[self.begin :], x)
+        return _chained(self.in_order()[self.begin :], x)
 
     def before(self, x: Tensor) -> Tensor:
         """Return what the stages that are left out return for samples [n, ...]."""
-        return _chained(self.stages()[: self.begin], x)
+        return _chained(self.in_order()[: self.begin], x)
 
 
 def _chained(stages: Sequence[Stage], x: Tensor) -> Tensor:
@@ -116,7 +118,7 @@ def begin_late(module: nn.Module, x: Tensor, model: str) -> StagedNetwork:
     network = module if isinstance(module, StagedNetwork) else _as_staged(module)
     if network is None:
         raise ConfigError(f"model.cache: found true for {model}, which has no stages, allowed: {OFFERED}; or false")
-    stages = network.stages()
+    stages = network.in_order()
     begin = next((number for number, stage in enumerate(stages) if not _is_constant(stage)), 0)
     if not any(isinstance(tensor, nn.Parameter) for stage in stages[:begin] for tensor in tensors_of(stage)):
         raise ConfigError(f"model.cache: found true for {model}, {_describe_variable(stages[begin])}")
@@ -129,7 +131,7 @@ def begin_late(module: nn.Module, x: Tensor, model: str) -> StagedNetwork:
 
 def names_left_out(module: nn.Module) -> set[str]:
     """Return the names of the parameters of which a network that begins late has only the features."""
-    stages = module.stages()[: module.begin] if isinstance(module, StagedNetwork) else ()
+    stages = module.in_order()[: module.begin] if isinstance(module, StagedNetwork) else ()
     used = {id(tensor) for stage in stages for tensor in tensors_of(stage)}
     return {name for name, parameter in module.named_parameters() if id(parameter) in used}
 

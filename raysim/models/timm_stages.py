@@ -1,6 +1,7 @@
 """The stages of timm's networks, for `model.cache`: EfficientNet, ResNet, VisionTransformer and ConvNeXt families."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,10 +25,11 @@ class TimmStages(StagedNetwork):
             self.register_parameter(name, parameter)
         for name, buffer in network.named_buffers(recurse=False):
             self.register_buffer(name, buffer, name not in network._non_persistent_buffers_set)
+        self.made_by = f"timm {version('timm')}"
         self._stages_of = stages_of
         self._whole = [network]  # in a list, so that its tensors do not have a second name
 
-    def stages(self) -> Sequence[Stage]:
+    def in_order(self) -> Sequence[Stage]:
         """Return the preparation of images, and the stages of the network."""
         (network,) = self._whole
         return [Stage(vars(network)["prepare"], ()), *self._stages_of(network)]
@@ -60,7 +62,7 @@ def _vision_transformer(network: Any) -> Iterator[Stage]:
         return embedded
 
     codes = [parameter for _, parameter in network.named_parameters(recurse=False)]  # of positions and special tokens
-    yield Stage(embed, (network.patch_embed, *codes, network.patch_drop, network.norm_pre))
+    yield Stage(embed, (network.patch_embed, *codes, network.pos_drop, network.patch_drop, network.norm_pre))
     yield from _layers(network.blocks, network.norm)
     yield Stage(network.pool, () if network.attn_pool is None else (network.attn_pool,))
     yield from _layers(network.fc_norm, network.head_drop, network.head)

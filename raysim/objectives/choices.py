@@ -52,8 +52,10 @@ class Choices(TokenMetric):
             ConfigError: an answer has no token, or two have the same.
         """
         if not all(self._ids) or len({*self._ids}) < len(self._ids):
-            problem = f"found {show([*self._answers])}, allowed: answers with different tokens, at least one in each"
-            raise ConfigError(f"objective.choices: {problem}")
+            allowed = "answers with different tokens, at least one in each"
+            raise ConfigError(f"objective.choices: found {show([*self._answers])}, allowed: {allowed}")
+        if (problem := self._generation.check(targets)) is not None:
+            return problem
         for row, index in enumerate(self._chosen(targets)):
             if index < 0:
                 return f"found the answer {self._describe(targets, row)} (row {row}), allowed: those of choices"

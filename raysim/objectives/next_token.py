@@ -57,7 +57,8 @@ class NextToken(Objective):
     ) -> None:
         self.padding = IGNORED if padding is None else padding
         _check_keys(metric, tokenizer, choices)
-        generation = Generation(new_tokens, None if tokenizer is None else Tokenizer(tokenizer), end)
+        self._tokenizer = None if tokenizer is None else Tokenizer(tokenizer)
+        generation = Generation(new_tokens, self._tokenizer, end)
         metrics: dict[str, TokenMetric] = {
             "perplexity": Perplexity(),
             "exact_match": ExactMatch(generation),
@@ -66,6 +67,11 @@ class NextToken(Objective):
         }
         self.measured = metrics[metric]
         self.metric, self.continues = self.measured.metric, self.measured.continues
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """The digest of the tokenizer. Raises ConfigError if there is none where it is named."""
+        return None if self._tokenizer is None else self._tokenizer.digest
 
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
         """Accept only int64 [N, length] with at least one counted token in each sample."""

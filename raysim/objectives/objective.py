@@ -77,6 +77,11 @@ class Objective(ABC):
     """Whether evaluations continue the ids of samples, so that these must be ids, one for each target. They may be
     `input_ids` with an `attention_mask`."""
 
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """The digest of the tokenizer that makes texts of the model's ids, if there is one. See `Dataset.tokenizer`."""
+        return None
+
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
         """Return a problem with the targets [N, ...] of a split or a task, as `found ..., allowed: ...`, or None.
 

@@ -48,6 +48,10 @@ class RougeL(TokenMetric):
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
 
+    def check(self, targets: Tensor) -> str | None:
+        """Accept ids that the tokenizer has."""
+        return self._generation.check(targets)
+
     def answer(self, model: Model, x: Inputs, targets: Tensor) -> Tensor:
         """Return the generated ids, [n, most]."""
         return self._generation.carry_out(model, x, targets)

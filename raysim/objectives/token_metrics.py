@@ -28,7 +28,11 @@ class TokenMetric(ABC):
     """Whether it needs ids, see `Objective.continues`."""
 
     def check(self, targets: Tensor) -> str | None:
-        """Return a problem with the targets of a split, as `found ..., allowed: ...`, or None."""
+        """Return a problem with the targets of a split, as `found ..., allowed: ...`, or None.
+
+        Raises:
+            ConfigError: there is no tokenizer where one is named.
+        """
         return None
 
     @abstractmethod
@@ -90,6 +94,10 @@ class Generation:
         """The id that ends an answer, or None."""
         return self.tokenizer.end if self.end is None and self.tokenizer is not None else self.end
 
+    def check(self, targets: Tensor) -> str | None:
+        """Return a problem of the tokenizer with ids, or None. Raises ConfigError if a named one is missing."""
+        return None if self.tokenizer is None else self.tokenizer.check(int(targets.max()))
+
     def carry_out(self, model: Model, x: Inputs, targets: Tensor, most: int | None = None) -> Tensor:
         """Return the tokens that the model appends to the prompts, int64 [n, most], NONE after the last one."""
         return continue_greedily(model, Continuation(x, find_runs(targets)[0]), most or self.new_tokens, self.stop)
@@ -110,6 +118,10 @@ class ExactMatch(TokenMetric):
 
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
+
+    def check(self, targets: Tensor) -> str | None:
+        """Accept ids that the tokenizer has."""
+        return self._generation.check(targets)
 
     def answer(self, model: Model, x: Inputs, targets: Tensor) -> Tensor:
         """Return the generated ids, [n, most]."""

@@ -5,24 +5,24 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from raysim.config.component_blocks import Model
 from raysim.config.error_text import show
 from raysim.config.lookup import names_for_actors
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.display import Display, RunDisplay, accuracy_so_far
+from raysim.models.weight_sources import find_model_weights
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 from raysim.system.console import make_console
 from raysim.system.custom_code import digest_custom_code
 from raysim.system.errors import ConfigError
-from raysim.system.files import digest_file
-from raysim.system.hub_files import find_weights
+from raysim.system.pinned import digest_once
 from raysim.system.progress import Silence, format_clock, keep_showing, progress_told
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
@@ -203,12 +203,12 @@ def list_ends(outcomes: Sequence[RunOutcome]) -> list[str]:
 
 def list_other_inputs(outcomes: Sequence[RunOutcome]) -> list[str]:
     """Return a line for each run that was done before its custom code or its file of weights was changed."""
-    digest_weights, lines = cache(_digest_weights), []
+    lines = []
     for one in outcomes:
         before = {} if one.result is None else one.result.versions
         now = {
             "code": digest_custom_code(names_for_actors(one.cell.config)) if "code" in before else None,
-            "weights": digest_weights(one.cell.config.model.weights) if "weights" in before else None,
+            "weights": _digest_weights(one.cell.config.model) if "weights" in before else None,
         }
         if other := " and ".join(name for name in now if name in before and now[name] != before[name]):
             again = "remove it and repeat the sweep to run it again"
@@ -216,12 +216,11 @@ def list_other_inputs(outcomes: Sequence[RunOutcome]) -> list[str]:
     return lines
 
 
-def _digest_weights(weights: str | None) -> str | None:
+def _digest_weights(model: Model) -> str | None:
     """Return the digest of the file that `model.weights` names, or None if it is absent now."""
-    if weights is None:
-        return None
     with suppress(ConfigError, OSError):
-        return digest_file(find_weights(weights))
+        file = find_model_weights(model)
+        return None if file is None else digest_once(file)
     return None
 
 

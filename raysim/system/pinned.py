@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from raysim.system.errors import RunError
@@ -62,6 +63,16 @@ def pin_file(key: str, path: Path, used_by_clients: bool = True) -> PinnedFile:
     if read_stamp(path) != before:
         raise OSError(f"{path} changes while it is read")
     return PinnedFile(key, path, digest, before, used_by_clients)
+
+
+def digest_once(path: Path) -> str:
+    """Return the SHA-256 digest of a file. A process reads it again only if it changed. Raises OSError."""
+    return _digest_of(path, read_stamp(path))
+
+
+@cache
+def _digest_of(path: Path, stamp: Stamp) -> str:
+    return digest_file(path)
 
 
 def read_stamp(path: Path) -> Stamp:

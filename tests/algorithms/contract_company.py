@@ -36,6 +36,7 @@ REPRESENTATIVES = {
     "encode": "top_k",
     "select": "fixed",
     "prepare": "probes:Noise",
+    "trains": "stsa",
     "announce": "fed_a_gem",
     "update": "fedavgm",
     "conclude": "fed_a_gem",

@@ -242,6 +242,7 @@ ON_THE_COMMAND_LINE = [
      "keys, which are keyword-only")),
     (["lr=0.1"], "lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?"),
     (["training.lr=0.1"], "training.lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?"),
+    (["model.random_features=0"], "model.random_features=0: found 0, allowed: a whole number >= 1 or null"),
     (["model.lr=0.1"], "model.lr=0.1: unknown key 'lr' of 'net'; did you mean 'training.optimizer.lr'?"),
     (["epochs=3"], "epochs=3: unknown key 'epochs'; did you mean 'training.local_epochs'?"),
     (["training.seed=3"], "training.seed=3: unknown key 'seed'; did you mean 'seed' at the top level?"),

@@ -58,6 +58,7 @@ DEFAULTS: dict[str, object] = {
         "freeze": [],
         "adapters": None,
         "local": [],
+        "random_features": None,
         "cache": False,
         "hidden": [200, 100],
         "kernel": [3, 0.5],

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import raysim
 from raysim.config import load
 from raysim.data.custom_files import image_folder
 from raysim.data.dataset import Dataset, Unread
@@ -208,13 +207,3 @@ def test_the_digest_and_the_doubts_decode_nothing(pets, monkeypatch):
     file = federation.dataset.train.x.path(0)
     os.utime(file, ns=(1, 1))
     assert digest_data(build_federation(config(pets, load="disk"))) != before
-
-
-@pytest.mark.ray
-def test_a_run_on_ray_has_the_same_bits(pets, tmp_path):
-    found = {
-        where: raysim.run(config(pets, load=where), out=tmp_path / where, local=where == "memory")
-        for where in ("memory", "disk")
-    }
-    digests = [(tmp_path / where / "model.pt").read_bytes() for where in found]
-    assert digests[0] == digests[1]

@@ -16,6 +16,7 @@ VIT = {"name": "vit", "width": 8, "depth": 3, "heads": 2, "patch": 4, "input_siz
 DUAL = {"kind": "dual", "general_blocks": [1], "blocks": [2], "general_length": 2, "length": 2, "pool": 3}
 CODA = {"kind": "coda", "blocks": [1, 2], "pool": 4, "per_task": 2, "length": 2}
 L2P = {"kind": "l2p", "pool": 3, "top": 2, "length": 1}
+TIMM = {"name": "timm", "input_size": 32}
 TORCHVISION = {"name": "torchvision", "architecture": "resnet18", "input_size": 32}
 
 # name -> the model, a sample's shape, the number of stages that are left out, the shape of a sample's features
@@ -30,6 +31,37 @@ LATE = {
     "mlp": ({"name": "mlp", "hidden": [6, 5], "batch_norm": True, "freeze": ["[1-5].*"]}, (1, 2, 2), 7, (5,)),
     "critic": ({"name": "critic", "width": 4, "freeze": ["0.0.*", "0.2.*"]}, (1, 16, 16), 4, (8, 4, 4)),
     "torchvision": ({**TORCHVISION, "freeze": ["conv1.*", "bn1.*", "layer1.*"]}, (1, 20, 20), 7, (64, 8, 8)),
+    # timm's begin with the preparation of images
+    # conv, norm, 5 blocks, conv, norm, pooling
+    "efficientnet": (
+        {**TIMM, "architecture": "test_efficientnet", "freeze": ["[!c]*", "conv*"]},
+        (3, 9, 9),
+        11,
+        (256,),
+    ),
+    # three times conv, norm and ReLU, pooling, and the blocks of two layers
+    "a resnet of timm's": (
+        {**TIMM, "architecture": "test_resnet", "freeze": ["conv1*", "bn1*", "layer[12]*"]},
+        (1, 9, 9),
+        13,
+        (48, 4, 4),
+    ),
+    # conv, norm, none or two layers before 1, 2, 4 and 2 blocks, then six of which four have no parameters
+    "convnext": ({**TIMM, "architecture": "test_convnext", "freeze": ["st*", "*norm*"]}, (3, 9, 9), 25, (64,)),
+    # embedding, 5 blocks; a class token and 4 patches
+    "a vit of timm's": (
+        {**TIMM, "architecture": "test_vit", "freeze": ["patch*", "cls*", "pos*", "blocks.[0-4].*"]},
+        (3, 9, 9),
+        7,
+        (5, 64),
+    ),
+    # embedding, 9 blocks, norm, pooling, and two that do nothing
+    "attention pooling": (
+        {**TIMM, "architecture": "test_vit3", "input_size": 160, "freeze": ["[!h]*"]},
+        (3, 9, 9),
+        15,
+        (96,),
+    ),
 }
 
 

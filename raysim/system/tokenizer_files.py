@@ -1,0 +1,79 @@
+"""The tokenizers of folders of Hugging Face's `transformers` (the extra)."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from raysim.config.error_text import shorten, show
+from raysim.system.errors import ConfigError, first_line
+from raysim.system.hub_files import find_folder
+from raysim.system.importing import import_extra
+
+ALLOWED = "a folder with tokenizer.json and tokenizer_config.json, as save_pretrained writes it"
+
+
+def load_tokenizer(key: str, name: str) -> Any:
+    """Return the fast tokenizer of a folder, hf://OWNER/NAME[@REVISION] or a packaged name.
+
+    Args:
+        key: the config's key, for messages.
+        name: its value.
+
+    Raises:
+        ConfigError: there is no such folder, or it has no fast tokenizer.
+    """
+    folder = find_folder(key, name)
+    if not folder.is_dir():
+        raise ConfigError(f"{key}: found {show(name)}, which has no tokenizer, allowed: a folder with tokenizer.json")
+    transformers = import_extra("transformers", "transformers")
+    try:
+        with _quiet():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
+            )
+    except Exception as error:  # of a missing, a damaged or an unknown file
+        reason = shorten(first_line(error))
+        raise ConfigError(f"{key}: no tokenizer can be read from {folder} ({reason}), allowed: {ALLOWED}") from error
+    if not getattr(tokenizer, "is_fast", False):
+        found = f"found {show(name)} with the slow tokenizer {type(tokenizer).__name__}"
+        raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}")
+    return tokenizer
+
+
+def digest_tokenizer(tokenizer: Any) -> str:
+    """Return a digest of what makes ids of texts."""
+    return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
+
+
+def count_ids(tokenizer: Any) -> int:
+    """Return the number of ids, from 0, with those of added tokens."""
+    return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=0))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let a tokenizer start no threads, after which a process must not be forked."""
+    name = "TOKENIZERS_PARALLELISM"
+    before = os.environ.get(name)
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let `transformers` print nothing while it loads."""
+    logging = import_extra("transformers.utils.logging", "transformers")
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
