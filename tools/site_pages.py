@@ -33,6 +33,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Learn": [
         "concepts.md",
         "tutorial.md",
+        "first_pretrained.md",
         "experiments.md",
         "writing_a_method.md",
     ],
@@ -49,8 +50,10 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "live.md",
         "checkpoints.md",
         "clients_in_time.md",
+        "datasets.md",
         "tables.md",
         "text.md",
+        "pretrained.md",
         "detection.md",
         "adapters.md",
         "own_models.md",

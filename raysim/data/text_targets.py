@@ -64,7 +64,7 @@ def make_text_dataset(found: LabeledTexts, keys: TextKeys, label: str, where: ob
     """
     keys.check()
     if keys.tokenizer is not None:
-        return _tokenized(found, keys, keys.tokenizer, label)
+        return _tokenized(found, keys, keys.tokenizer, label, where)
     parts = found.train, found.test
     ids, words, notes = index_texts([part.texts for part in parts], keys.splitter(), keys, where)
     train, test = (Split(x, part.y, part.clients, part.columns) for x, part in zip(ids, parts, strict=True))
@@ -80,10 +80,13 @@ def make_text_dataset(found: LabeledTexts, keys: TextKeys, label: str, where: ob
     )
 
 
-def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str) -> Dataset:
+def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str, where: object) -> Dataset:
     """Return a dataset of texts as ids of a tokenizer."""
     tokenizer, parts = TextTokenizer(name), (found.train, found.test)
     encoded = [tokenizer.encode(part.texts, keys.length) for part in parts]
+    if encoded[0].empty == len(encoded[0].ids):
+        allowed = "a tokenizer that finds a token in a training text"
+        raise ConfigError(f"dataset.tokenizer: found {show(name)}, which finds none in {where}, allowed: {allowed}")
     of_train, of_test = (_arrays(one, keys.token_types) for one in encoded)
     *rows, arrays = join_arrays(of_train, of_test, {"input_ids": tokenizer.size, "attention_mask": 2})
     train, test = (Split(x, part.y, part.clients, part.columns) for x, part in zip(rows, parts, strict=True))

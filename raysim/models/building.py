@@ -12,6 +12,7 @@ from raysim.models.arrays import Arrays, SplitInputs
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import freeze, freeze_statistics, share_frozen
 from raysim.models.hugging_face.network import PretrainedNetwork
+from raysim.models.hugging_face.prompted import PromptedNetwork
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
@@ -55,6 +56,9 @@ def _build(
     with seeding.generators_restored():
         seeding.seed_all(config.seed, "initial weights")
         module = _construct(config, shape, classes, vocabulary)
+        if spec.checkpointing and isinstance(module, PromptedNetwork):  # the prompts are gone in the backward pass
+            allowed = "allowed: false with model.prompts of hugging_face"
+            raise ConfigError(f"model.checkpointing: found true, {allowed}")
         if spec.checkpointing:
             recompute_blocks(module, name_model(config))
         if config.heads > 1:
@@ -149,8 +153,8 @@ def check_model(
 
     Raises:
         ConfigError: see `build_model`; or the file of weights has NaN. Or the model fails on the samples, or its output
-            does not have the objective's shape, such as [B, classes] for classification. Or it changes a switch of
-            torch's.
+            does not have the objective's shape, such as [B, classes] for classification. A pretrained language model
+            may have more ids than the data. Or it changes a switch of torch's.
     """
     with guard_switches(f"model.name: {name_model(config)}", ConfigError):
         return _build_and_try(config, shape, classes, vocabulary, new_head)
@@ -160,6 +164,9 @@ def _build_and_try(config: Config, shape: tuple[int, ...], classes: int, vocabul
     """Return the model, see `check_model`."""
     _require_room(config, shape, classes, vocabulary)
     module, notes = _build(config, shape, classes, vocabulary, new_head)
+    if isinstance(module, PretrainedNetwork) and config.resources.cuda_graphs:
+        why = "as its passes depend on the values of masks, allowed: false"
+        raise ConfigError(f"resources.cuda_graphs: found true for {config.model.name}, {why}")
     model = FlatModel(module)
     model.notes = tuple(notes)
     for name, parameter in model.module.named_parameters() if config.model.weights is not None else ():
@@ -178,7 +185,8 @@ def _build_and_try(config: Config, shape: tuple[int, ...], classes: int, vocabul
         ) from error
     actual = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
     expected = (2, *config.objective.make().output_shape(first_shape(shape, vocabulary), classes))
-    if actual != expected:
+    padded = isinstance(actual, tuple) and actual[:-1] == expected[:-1] and actual[-1] > classes
+    if actual != expected and not (padded and isinstance(module, PretrainedNetwork) and len(expected) > 2):
         raise ConfigError(
             f"model.name: {name_model(config)} returns {actual} for 2 samples, allowed: a tensor of {expected}"
         )

@@ -215,7 +215,8 @@ ON_THE_COMMAND_LINE = [
      "partition.kind=dirichlet or partition.kind=quantity, which this config does not choose")),
     (["partition.kind=dirichlt"], ("partition.kind=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? "
      f"allowed: iid, shards, dirichlet, pathological, quantity, natural, {OWN}")),
-    (["partition=null"], "partition=null: found null, allowed: a name, or a block with the keys kind, per and its own"),
+    (["partition=null"],
+     "partition=null: found null, allowed: a name, or a block with the keys kind, per, by and its own"),
     (["partition=dirichlt"], ("partition=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? allowed: "
      f"iid, shards, dirichlet, pathological, quantity, natural, {OWN}")),
     (["memory.policy=resevoir"], ("memory.policy=resevoir: unknown memory policy 'resevoir'; did you mean 'reservoir'? "

@@ -62,9 +62,9 @@ def take_apart(federation: Federation, x: Tensor) -> Tensor | Mapping[str, Tenso
     return vocabulary.split(x) if federation.dataset.arrays else x
 
 
-def words_of(folder: Path, words: str) -> str:
-    """Save a tokenizer of these words and [END] = 9, and return its folder."""
-    ids = {word: number for number, word in enumerate(words.split())} | {"[END]": END}
+def words_of(folder: Path, words: str, end: int = END) -> str:
+    """Save a tokenizer of these words and of [END], and return its folder."""
+    ids = {word: number for number, word in enumerate(words.split())} | {"[END]": end}
     core = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=words.split()[0]))
     core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="[END]").save_pretrained(folder)
@@ -146,7 +146,7 @@ def test_choices_are_texts_of_the_tokenizer(tmp_path: Path) -> None:
     targets = federation_of(NextToken()).dataset.test.y
     problem = NextToken(metric="choices", choices=texts[1:], tokenizer=folder).check(targets, IDS)
     assert problem == "found the answer 'b c' (row 0), allowed: those of choices"
-    few = words_of(tmp_path / "few", "pad")  # [END] is 9, so the tokenizer has two ids
+    few = words_of(tmp_path / "few", "pad", end=1)
     problem = NextToken(metric="rouge_l", tokenizer=few).check(targets, IDS)
     assert problem == f"found ids up to 9, allowed: 0 to 1, which objective.tokenizer={few} has"
 
@@ -264,7 +264,15 @@ WRONG = [
     ({"metric": "choices", "choices": [[1]], "tokenizer": "x"}, "allowed: texts with objective.tokenizer"),
     ({"metric": "choices", "choices": [[2, 3], [2, 3]]}, "allowed: answers with different tokens"),
     ({"metric": "choices", "choices": [[2, 3], []]}, "allowed: answers with different tokens, at least one in each"),
+    (
+        {"metric": "choices", "choices": [[2, 10]]},
+        "objective.choices: found the id 10, allowed: 0 to 9, which the data",
+    ),
     ({"metric": "choices", "choices": [[2, 3]]}, r"next_token in the training samples: found the answer \[5, 6, 7, 1"),
+    (
+        {"metric": "rouge_l", "model.cache": True},
+        "model.cache: found true, allowed: false with .* which continues text",
+    ),
     ({"metric": "exact_match", "tokenizer": "x"}, "objective.tokenizer: found .x., which is no folder"),
     ({"metric": "rouge_l", "new_tokens": 0}, "objective.new_tokens=0: found 0, allowed: a whole number >= 1"),
 ]
@@ -272,7 +280,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("keys", "words"), WRONG)
 def test_keys_that_do_not_fit_are_named(keys: Mapping[str, Any], words: str) -> None:
-    overrides = {f"objective.{key}": value for key, value in ({"metric": "perplexity", "end": END} | keys).items()}
+    given = {"metric": "perplexity", "end": END} | keys
+    overrides = {key if "." in key else f"objective.{key}": value for key, value in given.items()}
     with pytest.raises(ConfigError, match=words):
         build_federation(load(RUN, overrides))
 

@@ -100,6 +100,19 @@ FROZEN = {
         {"model": {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True}, "dataset.root": DATA}
         | {**classes(3), **alone("er")}
     ),
+    "timm, cached": Run(
+        {
+            "model": {
+                "name": "timm",
+                "architecture": "test_efficientnet",
+                "input_size": 32,
+                "freeze": ["conv_stem.*", "bn1.*", "blocks.[0-3].*"],
+                "cache": True,
+            },
+            "dataset.root": DATA,
+            "training.rounds_per_task": 1,
+        }
+    ),
     "l2p": Run(
         {"model": {**VIT, "prompts": {"kind": "l2p", "pool": 3, "length": 2, "top": 2, "average": "prompts"}}}
         | {**classes(3), "training.logits": "task", "model.prompts.faithful_positions": True}

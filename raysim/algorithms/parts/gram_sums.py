@@ -18,10 +18,10 @@ from torch.nn.functional import one_hot
 
 from raysim.algorithms.parts import ridge
 from raysim.algorithms.parts.feature_grid import BITS, FeatureGrid, as_total, saturated_to_integers
-from raysim.api import Client, ClientHalf, Method, Plan, Request, RunError, Server, ServerHalf, Setting, Term, Terms
+from raysim.api import Client, ClientHalf, Method, Plan, Request, RunError, Server, ServerHalf, Term, Terms
 
 BLOCK = 1024
-"""Samples whose features are in memory at a time."""
+"""The samples of one block, which have their features in memory together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +36,6 @@ class RidgeMethod(Method):
     def head_parts(self) -> int:
         """Return 1: the head's weight is computed."""
         return 1
-
-    def refusal(self, setting: Setting) -> str | None:
-        """Refuse outputs with positions."""
-        if setting.positions:
-            return "found outputs with positions, as in next-token prediction, allowed: one label for each sample"
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +120,7 @@ class GramServer(ServerHalf):
     solution: Tensor | None = None  # W [M, C], float64
 
     def check_grid(self, server: Server) -> None:
-        """Refuse a grid whose sums over all samples of the run could pass 2^53. Raises RunError."""
+        """Refuse a grid if sums over all samples of the run could pass 2^53. Raises RunError."""
         grid = self.method.feature_grid
         if grid is not None and (why := grid.refusal(server.samples_of())):
             raise RunError(f"methods.{self.name}.grid: {why}")
