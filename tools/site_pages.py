@@ -57,6 +57,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "detection.md",
         "adapters.md",
         "own_models.md",
+        "large_models.md",
         "cluster.md",
         "operators.md",
         "*.md",

@@ -34,9 +34,9 @@ class InBfloat16:
 def compute_in_bfloat16(module: nn.Module, model: str) -> None:
     """Make the module's passes compute in bfloat16 and return float32, and store frozen matrices in bfloat16.
 
-    Other frozen parameters, such as biases, the weights of norms and position codes, stay in float32: autocast does
-    not round them, and not all layers take them in another type than their inputs. It does not round tables of
-    embeddings either. They are the largest matrices of many language models, and are stored rounded.
+    Other frozen parameters stay in float32, such as biases, norms and position codes. Autocast does not round them all,
+    and not all layers take them in another type than their inputs. It does not round tables of embeddings either. They
+    are the largest matrices of many language models, and are stored rounded.
 
     Args:
         module: the module, which is changed.

@@ -76,7 +76,7 @@ def recomputed_blocks(module: nn.Module) -> list[nn.Module]:
 
 
 def find_blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the blocks: modules with layers of their own in an nn.Sequential or nn.ModuleList, without those inside.
+    """Yield the blocks: the outermost modules with inner layers in an nn.Sequential or nn.ModuleList.
 
     An nn.Sequential is no block itself.
     """
