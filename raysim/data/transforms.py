@@ -140,7 +140,7 @@ def normalization(value: Literal["none", "standard"] | ChannelStatistics, datase
     if dataset.categories:
         found = f"found {show(to_plain(value))} for a table with categories"
         raise ConfigError(f"dataset.normalize: {found}, allowed: none; dataset.standardize scales the numbers")
-    x = dataset.train.x[: 1 if dataset.missing else None]  # a placeholder has no values: one sample is enough
+    x = dataset.train.x[:1] if dataset.missing else dataset.train.x  # a placeholder has no values: one sample is enough
     in_floats = x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all()
     if in_floats or x.dtype == np.int64:
         raise ConfigError(
