@@ -160,6 +160,13 @@ def test_damaged_files_and_16_bits_are_one_line(pets):
             except ConfigError as error:
                 found.append(str(error))
     assert any("0.png cannot be read as an image (cannot identify its format)" in line for line in found)
+    (pets / "pets" / "bee" / "2.ppm").write_bytes(
+        b"P6 8 8 65535\n" + bytes(range(256)) + bytes(128)
+    )  # 16 bits of color
+    images = read(pets, load="disk").train.x
+    deep = next(row for row in range(len(images)) if images.path(row).suffix == ".ppm")
+    with pytest.raises(ConfigError, match=r"2\.ppm has 16 bits"):
+        images[deep]
     assert any(
         "1.png has 16 bits, which depend on the largest value of all images, allowed: memory" in line for line in found
     )
