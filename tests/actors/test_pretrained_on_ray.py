@@ -20,11 +20,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.soak]
 pytest.importorskip("transformers")
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-PLACED: dict[str, dict[str, Any]] = {
-    "one client per actor": {"resources.clients_per_actor": 1},
-    "packed": {"resources.clients_per_actor": 2},
-    "killed": {"resources.clients_per_actor": 1},
+ONE_EACH, PACKED = {"resources.clients_per_actor": 1}, {"resources.clients_per_actor": 2}
+RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "all weights, one client per actor": ({}, ONE_EACH),
+    "mapped weights, packed, killed": ({"freeze": ["body.*"]}, PACKED),
 }
+"""The model's keys, and where clients are."""
 
 
 @pytest.fixture(scope="module", params=["internals", "plain"])
@@ -52,14 +53,13 @@ class Killing(RunDisplay):
             next(actor for actor in actors if "Host" in actor.name()).kill()
 
 
-@pytest.mark.parametrize("place", PLACED)
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_run_has_the_bits_of_one_here(place: str, frozen: bool, mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_run_has_the_bits_of_one_here(kind: str, mode: str, tmp_path: Path) -> None:
     """With all weights and dropout, and with frozen weights that hosts map from the folder's file."""
-    folder, texts = write_folder(tmp_path / "bert", "bert"), write_texts(tmp_path)
-    config = run_of_texts(folder, texts, **({"freeze": ["body.*"]} if frozen else {}))
-    display = Killing() if place == "killed" else None
-    there = raysim.run(config, PLACED[place], out=tmp_path / "there", display=display)
+    model, place = RUNS[kind]
+    config = run_of_texts(write_folder(tmp_path / "bert", "bert"), write_texts(tmp_path), **model)
+    killed = "killed" in kind
+    there = raysim.run(config, place, out=tmp_path / "there", display=Killing() if killed else None)
     here = raysim.run(config, out=tmp_path / "here", local=True)
     assert there.model_sha256 == here.model_sha256
-    assert there.recoveries == (place == "killed")
+    assert there.recoveries == killed

@@ -152,16 +152,23 @@ def test_damaged_files_and_16_bits_are_one_line(pets):
     (pets / "pets" / "ant" / "0.png").write_bytes(b"no image")
     Image.fromarray(np.full((8, 8), 4000, np.uint16)).save(pets / "pets" / "ant" / "1.png")
     x, test = (split.x for split in (read(pets, load="disk").train, read(pets, load="disk").test))
-    found = []
+    said = []
     for images in (x, test):
         for row in range(len(images)):
             try:
                 images[row]
             except ConfigError as error:
-                found.append(str(error))
-    assert any("0.png cannot be read as an image (cannot identify its format)" in line for line in found)
+                said.append(str(error))
+    assert any("0.png cannot be read as an image (cannot identify its format)" in line for line in said)
+    deep_color = b"P6 8 8 65535\n" + bytes(range(256)) + bytes(128)
+    (pets / "pets" / "bee" / "2.ppm").write_bytes(deep_color)
+    found = read(pets, load="disk")
+    places = [(x, row) for x in (found.train.x, found.test.x) for row in range(len(x))]
+    images, deep = next((x, row) for x, row in places if x.path(row).suffix == ".ppm")
+    with pytest.raises(ConfigError, match=r"2\.ppm has 16 bits"):
+        images[deep]
     assert any(
-        "1.png has 16 bits, which depend on the largest value of all images, allowed: memory" in line for line in found
+        "1.png has 16 bits, which depend on the largest value of all images, allowed: memory" in line for line in said
     )
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,11 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> str:
     return for_answers(tmp_path_factory.mktemp("words"), WORDS)
 
 
-def write(folder: Path, samples: object, name: str = "t.jsonl") -> None:
-    lines = samples if isinstance(samples, str) else "\n".join(map(json.dumps, samples))  # type: ignore[call-overload]
-    (folder / name).write_text(lines)
+def write(folder: Path, samples: str | Sequence[object], name: str = "t.jsonl") -> None:
+    (folder / name).write_text(samples if isinstance(samples, str) else "\n".join(map(json.dumps, samples)))
 
 
-def read(folder: Path, samples: object = SAMPLES, **keys: object) -> Dataset:
+def read(folder: Path, samples: str | Sequence[object] = SAMPLES, **keys: object) -> Dataset:
     write(folder, samples)
     return load_dataset(instructions, str(folder), False, {"path": "t.jsonl", **keys})
 
@@ -224,7 +224,7 @@ def test_samples_have_clients_and_columns(tmp_path: Path, words: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(
-    tmp_path: Path, words: str, samples: object, keys: dict[str, object], message: str
+    tmp_path: Path, words: str, samples: str | Sequence[object], keys: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as error:
         read(tmp_path, samples, **{"tokenizer": words, "length": 20, **keys})

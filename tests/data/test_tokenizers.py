@@ -81,6 +81,15 @@ def test_next_tokens_are_targets_and_labels_a_column(tmp_path: Path, words: str)
     assert (dataset.classes, dataset.names) == (9, None)
 
 
+def test_next_tokens_need_no_labels(tmp_path: Path, words: str) -> None:
+    lines = [{"text": text, "split": part} for text, part in (("a cat", "train"), ("tree", "test"))]
+    dataset = read(tmp_path, lines, tokenizer=words, length=4, target="next_token", label=None)
+    assert (dataset.train.y.tolist(), dataset.test.y.tolist()) == ([[4, 5, 3, -100]], [[6, 3, -100, -100]])
+    assert (dataset.train.columns, dataset.notes) == ({}, ())
+    with pytest.raises(ConfigError, match=r"dataset\.label: found null, allowed: a key, or dataset\.target=next_token"):
+        read(tmp_path, lines, tokenizer=words, length=4, label=None)
+
+
 def test_a_tokenizer_without_padding_pads_with_its_end(tmp_path: Path, letters: str) -> None:
     """A byte is a token: "tree" has 4, and "é" 2. The empty text is the token <end>, which nothing follows."""
     lines = [*LINES, {"text": "é", "label": "plants", "split": "train"}]

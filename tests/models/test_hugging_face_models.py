@@ -332,6 +332,22 @@ def test_what_does_not_fit(folders: dict[str, Path], tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"head": "regressor"}, "model.head: found 'regressor', allowed: classifier, causal_lm or none"),
+        ({"pool": "cls"}, "model.pool: found 'cls', allowed: mean, first, last or null"),
+        ({"dropout": 1}, "model.dropout: found 1, allowed: a number >= 0 and < 1 or null"),
+        ({"dtype": "int8"}, "model.dtype: found 'int8', allowed: float32, float64, bfloat16 or float16"),
+        ({"attention": "flash"}, "model.attention: found 'flash', allowed: sdpa or eager"),
+    ],
+)
+def test_keys_have_ranges(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config_for(Path("minilm-l6"), **keys)
+    assert str(refused.value) == words
+
+
 def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
     config = config_for(folders["qwen2"], training={"vectorise": 8})
     with pytest.raises(

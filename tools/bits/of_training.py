@@ -112,6 +112,7 @@ FROZEN = {
             "dataset.root": DATA,
             "training.rounds_per_task": 1,
         }
+        | classes(2)
     ),
     "l2p": Run(
         {"model": {**VIT, "prompts": {"kind": "l2p", "pool": 3, "length": 2, "top": 2, "average": "prompts"}}}
