@@ -70,6 +70,8 @@ def recompute_blocks(module: nn.Module, model: str) -> None:
     if not blocks:
         allowed = "allowed: a model of blocks, such as transformer, vit or resnet18; or false"
         raise ConfigError(f"model.checkpointing: found true for {model}, which has no blocks, {allowed}")
+    # the first call imports torch's compiler: here, so that forked processes share it and the estimate counts it
+    checkpoint(torch.relu, torch.zeros(1), use_reentrant=False)
     for block in blocks:
         vars(block).update({"forward": Recomputed(block, block.forward), MARK: True})
 
