@@ -247,6 +247,16 @@ def test_frozen_weights_are_mapped_from_the_files_also_from_shards(tmp_path: Pat
     assert frozen_bytes(adapted) == (nbytes, 0)
 
 
+def test_files_of_other_classes_of_the_architecture(folders: dict[str, Path], tmp_path: Path) -> None:
+    """A language model's file has the body's names with a prefix, and what a classifier does not use is a note."""
+    model = built(folders["llama causal"], freeze=["body.*"])
+    nbytes = sum(parameter.nbytes for parameter in model.body.parameters())
+    assert frozen_bytes(model) == (nbytes, 0)
+    assert model.notes == ("weights: not used of the file: lm_head.weight",)
+    pooled = check_model(config_for(write_folder(tmp_path, "bert")), (2 * LENGTH,), 3, ARRAYS)
+    assert pooled.notes == ("weights: not used of the file: pooler.dense.bias, pooler.dense.weight",)
+
+
 def test_weights_from_the_seed(folders: dict[str, Path]) -> None:
     one, again = (built(folders["gpt2"], pretrained=False) for _ in range(2))
     assert all(map(torch.equal, one.state_dict().values(), again.state_dict().values()))
