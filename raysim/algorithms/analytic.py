@@ -9,8 +9,8 @@ sends sums over its samples, each sample once:
 The head is W = (sum_k G_k + lambda I)^-1 sum_k P_k, the ridge regression on all samples so far of all clients. The
 papers send W_k = (G_k + g I)^-1 P_k and C_k = G_k + g I and take g off at the server. The result is the same.
 
-With `grid`, features are integers of B bits. The sums are then exact, and the head has the same bits for every
-partition, number of clients, order of tasks, participation and schedule; see parts/feature_grid.py for the bound.
+With `grid`, features are integers of B bits, and the sums are exact; see parts/feature_grid.py for the bound. The head
+then has the same bits for every partition, number of clients, order of tasks, participation and schedule.
 """
 
 from __future__ import annotations

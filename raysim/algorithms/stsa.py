@@ -45,7 +45,7 @@ class Stsa(GramMethod):
                 f"found grid={self.grid} with train_first=true, whose features depend on how task 1 is divided, "
                 "allowed: grid=null, or train_first=false"
             )
-        return super().refusal(setting)
+        return None
 
     class Client(GramClient):
         """Trains in task 1. Sends the sums over its new samples at a task's end."""
@@ -59,6 +59,14 @@ class Stsa(GramMethod):
             """Return whether this is task 1 and it trains."""
             self.check_grid(server)
             return self.method.train_first and server.task == 0
+
+        @classmethod
+        def remembers(cls, method: GramMethod) -> str | None:
+            """Refuse features that trained in task 1, in addition to rounded sums."""
+            assert isinstance(method, Stsa)
+            if method.train_first:
+                return "found train_first=true with clients.forget: the features of task 1 remember, allowed: false"
+            return super().remembers(method)
 
         def evaluated(self, server: Server) -> Weights | None:
             """Return the model with the head in closed form; the server's model before the first task's end."""

@@ -1,14 +1,14 @@
 """STSA-E: STSA with a Gram matrix that is estimated from sums of classes. Guan et al., WWW 2026, arXiv 2506.01327.
 
-Clients send no Gram matrix. Each divides its new samples at random into `groups` of equal size, and sends the number
+Clients send no Gram matrix. Each divides its new samples at random into `groups` of equal size. It sends the number
 n_gc and the sum s_gc [M] of each group's features of each class. With P_c = sum_g s_gc, N_c = sum_g n_gc, and the
 number K_c of groups of all clients that have samples of class c, the server estimates
 
     G_c = a sum_g s_gc s_gc^T / n_gc - b P_c P_c^T,   a = (N_c - 1) / (K_c - 1),   b = (N_c - K_c) / ((K_c - 1) N_c),
 
-and P_c P_c^T / N_c for K_c = 1. For samples of a class that are independent and identically distributed, the estimate
-is unbiased: E sum_g n_g (m_g - m) (m_g - m)^T = (K - 1) S for means m_g of the groups and the covariance S, while
-E G_c = (N_c - 1) S + N_c E m m^T. The head is W = (sum_c G_c + lambda I)^-1 P.
+and P_c P_c^T / N_c for K_c = 1. The estimate is unbiased if a class's samples are independent and identically
+distributed. Let m_g be the groups' means, and S the covariance. Then E sum_g n_g (m_g - m) (m_g - m)^T = (K_c - 1) S.
+The true G_c has the expectation (N_c - 1) S + N_c E m m^T. The head is W = (sum_c G_c + lambda I)^-1 P.
 
 An estimate may have negative eigenvalues. Where the sum has, lambda is raised by the size of the least one.
 """
@@ -50,8 +50,11 @@ class StsaE(RidgeMethod):
         method: StsaE
         sent: int = 0  # the samples of the stream, from its beginning, that are in the server's sums
 
-        def sums(self, client: Client, message: None) -> Terms:
-            """Send s [groups, k, M] and n [groups, k] of its k classes, and these classes. Nothing if none is new."""
+        def sums(self, client: Client, message: tuple[int, ...]) -> Terms:
+            """Send s [groups, k, M] and n [groups, k] of k classes, and these classes. Nothing if no sample is new.
+
+            The classes are those of `message`, and others that the client has.
+            """
             positions, groups = take_unsent(client, self.sent), self.method.groups
             if not len(positions):
                 return {}
@@ -59,7 +62,8 @@ class StsaE(RidgeMethod):
             order = torch.from_numpy(client.generator(self.name).permutation(len(positions)))
             blocks = zip(*head_inputs(client, positions, self.name, alone=False), strict=True)
             features, y = (torch.cat(part) for part in blocks)
-            classes, index = y.unique(return_inverse=True)
+            classes = torch.tensor(sorted({*message, *y.tolist()}), device=y.device)
+            index = torch.searchsorted(classes, y)
             size = max(1, len(positions) // groups)
             group = torch.empty_like(order)
             group[order] = (torch.arange(len(order)) // size).clamp(max=groups - 1)  # the last one has the rest
@@ -84,7 +88,7 @@ class StsaE(RidgeMethod):
 
         def end_task(self, server: Server) -> Plan:
             """Request the groups' sums of all present clients over their new samples, and solve."""
-            reply = yield Request("sums", to="everyone")
+            reply = yield Request("sums", server.present_classes(), to="everyone")
             if "sums" not in reply:
                 return
             gram, cross = self.gram, self.cross

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from raysim.federation.features import cache_features
 from raysim.federation.federation import build_federation
 
 GRID = {"grid": 12, "bound": 4.0, "ridge": 0.5, "ridge_relative": False}
@@ -118,3 +119,19 @@ def test_every_federation_has_the_head_of_one_machine(tiny, simulate, reference,
 @given(keys=federations(), methods=st.sampled_from(METHODS))
 def test_two_hundred_federations_have_the_head_of_one_machine(tiny, simulate, reference, keys, methods):
     check_federation(tiny, simulate, reference, keys | {"methods": methods})
+
+
+@pytest.mark.parametrize("method", ["analytic", "stsa"])
+def test_features_that_are_computed_once_have_one_head(tiny, simulate, tmp_path, method):
+    """Of a frozen layer and 20 random features on it, for 1 and 5 clients and other orders of the tasks."""
+    model = {"name": "mlp", "hidden": [30], "freeze": ["1.*"], "random_features": 20, "cache": True}
+    data = {"name": "synthetic", "classes": 4, "shape": [40], "train": 50, "test": 4, "root": str(tmp_path)}
+    keys = {"grid": 20, "bound": 64.0} | ({"train_first": False} if method == "stsa" else {})
+    found = set()
+    for clients, tasks, order in ((1, 1, "same"), (5, 2, "per_client"), (3, 4, "same")):
+        scenario = {"kind": "class_incremental", "tasks": tasks, "order": order}
+        more = {"clients__count": clients, "training__rounds_per_task": 1}
+        config = tiny(dataset=data, model=model, scenario=scenario, methods={method: keys}, **more)
+        run = simulate(config, cache_features(config, build_federation(config)))
+        found.add(run.sha256)
+    assert len(found) == 1

@@ -18,6 +18,7 @@ from raysim.models.flat import FlatModel
 from raysim.models.freezing import frozen_bytes
 from raysim.models.hugging_face.network import pool_tokens
 from raysim.system.errors import ConfigError
+from raysim.system.hub_files import find_folder
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("quiet_torch")
@@ -41,7 +42,7 @@ def config_for(folder: Path, objective: str = "classification", training: Any = 
     )
 
 
-def built(folder: Path, classes: int = 3, vocabulary: Any = ARRAYS, **keys: Any) -> nn.Module:
+def built(folder: Path, classes: int = 3, vocabulary: Any = ARRAYS, **keys: Any) -> Any:
     return build_model(config_for(folder, **keys), (2 * LENGTH,), classes, vocabulary)
 
 
@@ -331,6 +332,22 @@ def test_what_does_not_fit(folders: dict[str, Path], tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"head": "regressor"}, "model.head: found 'regressor', allowed: classifier, causal_lm or none"),
+        ({"pool": "cls"}, "model.pool: found 'cls', allowed: mean, first, last or null"),
+        ({"dropout": 1}, "model.dropout: found 1, allowed: a number >= 0 and < 1 or null"),
+        ({"dtype": "int8"}, "model.dtype: found 'int8', allowed: float32, float64, bfloat16 or float16"),
+        ({"attention": "flash"}, "model.attention: found 'flash', allowed: sdpa or eager"),
+    ],
+)
+def test_keys_have_ranges(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config_for(Path("minilm-l6"), **keys)
+    assert str(refused.value) == words
+
+
 def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
     config = config_for(folders["qwen2"], training={"vectorise": 8})
     with pytest.raises(
@@ -338,6 +355,60 @@ def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
     ) as why:
         check_vectorised(config, check_model(config, (2 * LENGTH,), 3, ARRAYS))
     assert "\n" not in str(why.value)
+
+
+def test_passes_are_no_cuda_graphs(folders: dict[str, Path]) -> None:
+    config = load(config_for(folders["bert"]), {"resources.gpus_per_actor": 1, "resources.cuda_graphs": True})
+    with pytest.raises(
+        ConfigError, match=r"resources.cuda_graphs: found true for hugging_face, as its passes depend on"
+    ):
+        check_model(config, (2 * LENGTH,), 3, ARRAYS)
+
+
+def test_a_model_may_have_more_ids_than_the_data(folders: dict[str, Path]) -> None:
+    """As Qwen2's published ones have, whose tables are rounded up. A loss is over all of them, as in transformers."""
+    config = config_for(folders["llama causal"], objective="next_token", head="causal_lm")
+    fewer = Arrays((NamedArray("input_ids", (LENGTH,), 20), NamedArray("attention_mask", (LENGTH,), 2)))
+    assert check_model(config, (2 * LENGTH,), 20, fewer).head == ("body.lm_head.weight",)
+
+
+@pytest.mark.slow
+def test_the_packaged_encoder_has_its_published_vectors() -> None:
+    """The sentence's vector as sentence-transformers computes it before it normalizes, with its norm.
+
+    The batch's other text has 3 tokens, so that padding is in it. Then loss and a step as with transformers alone.
+    """
+    pytest.importorskip("all_minilm_l6_v2")
+    folder = find_folder("model.path", "minilm-l6")
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = tokens(["a man walks his dog in the park", "hello"], padding="max_length", max_length=12)
+    rows = torch.cat([torch.tensor(texts["input_ids"]), torch.tensor(texts["attention_mask"])], 1)
+    arrays = Arrays((NamedArray("input_ids", (12,), 30522), NamedArray("attention_mask", (12,), 2)))
+    config = config_for(Path("minilm-l6"), head="none")
+    vectors = build_model(config, (24,), 3, arrays).eval()(rows).detach()
+    torch.testing.assert_close(vectors[0, :3], torch.tensor([0.2237, -0.1605, 0.3229]), atol=6e-5, rtol=0)
+    torch.testing.assert_close(vectors.norm(dim=1), torch.tensor([5.9773, 6.0268]), atol=6e-5, rtol=0)
+    assert abs(float(functional.cosine_similarity(vectors[0], vectors[1], dim=0)) - 0.0011) < 6e-5
+
+    flat = check_model(config_for(Path("minilm-l6"), dropout=0.0), (24,), 3, arrays)
+    model: Any = flat.module.eval()
+    body = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    head = nn.Linear(384, 3)
+    head.load_state_dict(model.head.state_dict())
+    mask = rows[:, 12:, None].float()
+    hidden = body(input_ids=rows[:, :12], attention_mask=rows[:, 12:]).last_hidden_state
+    expected = head((hidden * mask).sum(1) / mask.sum(1))
+    labels = torch.tensor([2, 0])
+    losses = [functional.cross_entropy(logits, labels) for logits in (flat(rows), expected)]
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-6, atol=1e-6)
+    for loss in losses:
+        loss.backward()
+    with torch.no_grad():
+        flat.parameters -= 0.1 * flat.gradient
+    for layer in (body, head):
+        torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    for name, parameter in body.named_parameters():
+        torch.testing.assert_close(model.body.get_parameter(name), parameter, rtol=1e-5, atol=1e-6)
 
 
 def test_the_vector_of_a_constant_buffer_is_empty() -> None:

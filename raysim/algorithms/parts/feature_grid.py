@@ -54,7 +54,7 @@ class FeatureGrid:
         return scaled.clamp(-self.largest, self.largest), int((scaled.abs() > self.largest).sum())
 
     def most_samples(self) -> int:
-        """Return the number of samples whose sums stay exact."""
+        """Return the largest number of samples for which sums stay exact."""
         return EXACT // self.largest**2
 
     def refusal(self, samples: int) -> str | None:
@@ -63,8 +63,8 @@ class FeatureGrid:
             return None
         allowed = isqrt(EXACT // samples).bit_length()
         return (
-            f"found {self.bits} for {samples:,} samples, whose sums could pass 2^53, allowed: at most {allowed}; or "
-            "null for sums that are rounded"
+            f"found {self.bits} for {samples:,} samples, for which sums could pass 2^53, allowed: at most {allowed}; "
+            "or null for sums that are rounded"
         )
 
 

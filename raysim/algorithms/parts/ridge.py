@@ -48,7 +48,7 @@ def solve(gram: Tensor, cross: Tensor, penalty: float) -> Tensor | None:
 
 
 def describe_singular(name: str, ridge: float) -> str:
-    """Return the error message of a method whose penalty is too small for `solve`."""
+    """Return the error message for a penalty that is too small for `solve`."""
     return (
         f"methods.{name}.ridge: found {ridge:g}, with which the features' Gram matrix is singular, allowed: a larger "
         "number, such as 0.01 with ridge_relative=true"

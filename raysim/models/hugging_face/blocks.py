@@ -96,7 +96,7 @@ class Blocks(Sequence[nn.Module]):
         return before, after
 
     def install(self) -> None:
-        """Let passes leave blocks out. Without `beginning_at` and `ending_at` they compute as before."""
+        """Let passes leave blocks out. Outside of `beginning_at` and `ending_at` all blocks compute."""
         for number, block in enumerate(self._list):
             if not isinstance(vars(block).get("forward"), _Skipping):
                 vars(block)["forward"] = _Skipping(block.forward, number)

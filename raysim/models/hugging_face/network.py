@@ -119,7 +119,7 @@ class PretrainedNetwork(StagedNetwork):
         self.train(was)
         if not torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
             problem = (
-                f"found true for {self.body.config.model_type}, whose later blocks need more than the hidden states"
+                f"found true for {self.body.config.model_type}, where later blocks need more than the hidden states"
             )
             raise ConfigError(f"model.cache: {problem}, allowed: false")
 
