@@ -30,9 +30,9 @@ IN_THE_FILE = [
     ("clients: {count: 4}", "clients: {}", ("run.yaml:6: clients.count: this key is required and missing, allowed: a "
      "whole number >= 1 and <= 1000000")),
     ("clients: {count: 4}", "clients: 4", ("run.yaml:6: clients: found 4, allowed: a block with the keys count, "
-     "arrive, leave, dropout; did you mean 'clients.count=4'?")),
+     "arrive, leave, forget, dropout; did you mean 'clients.count=4'?")),
     ("clients: {count: 4}", "clients:", ("run.yaml:6: clients: found null, allowed: a block with the keys count, "
-     "arrive, leave, dropout")),
+     "arrive, leave, forget, dropout")),
     ("rounds_per_task", "rouds_per_task", ("run.yaml:9: training.rouds_per_task: unknown key 'rouds_per_task'; did you "
      "mean 'rounds_per_task'?")),
     ("lr: 0.1", "lr: -1", "run.yaml:10: training.optimizer.lr: found -1, allowed: a number > 0"),
