@@ -242,6 +242,11 @@ def test_files_of_other_classes_of_the_architecture(folders: dict[str, Path], tm
     nbytes = sum(parameter.nbytes for parameter in model.body.parameters())
     assert frozen_bytes(model) == (nbytes, 0)
     assert model.notes == ("weights: not used of the file: lm_head.weight",)
+    # safetensors maps files, too, so names are compared besides: transformers may copy in other versions
+    assert {*model.mapped_tensors()} == {f"body.{name}" for name in model.body.state_dict()}
+    causal = {"objective": "next_token", "head": "causal_lm"}
+    whole = built(folders["llama causal"], IDS, **causal)
+    assert {*whole.mapped_tensors()} == {f"body.{name}" for name in whole.body.state_dict()}
     pooled = check_model(config_for(write_folder(tmp_path, "bert")), (2 * LENGTH,), 3, ARRAYS)
     assert pooled.notes == ("weights: not used of the file: pooler.dense.bias, pooler.dense.weight",)
 
