@@ -78,9 +78,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         make_images(Path(root) / "images", asked.images, asked.side)
         for _ in range(asked.repeats):
-            found["torchvision"].append(
-                rate(lambda: of_torchvision(Path(root) / "images", asked.size, asked.processes))
-            )
+            found["torchvision"].append(rate(of_torchvision(Path(root) / "images", asked.size, asked.processes)))
             shutil.rmtree(Path(root) / images_on_disk.FOLDER, ignore_errors=True)
             images_on_disk.forget_open_files()
             keys = {"path": "images", "size": asked.size, "load": "disk", "test_fraction": 1e-9}

@@ -60,6 +60,14 @@ class Stsa(GramMethod):
             self.check_grid(server)
             return self.method.train_first and server.task == 0
 
+        @classmethod
+        def remembers(cls, method: GramMethod) -> str | None:
+            """Refuse features that trained in task 1, in addition to rounded sums."""
+            assert isinstance(method, Stsa)
+            if method.train_first:
+                return "found train_first=true with clients.forget: the features of task 1 remember, allowed: false"
+            return super().remembers(method)
+
         def evaluated(self, server: Server) -> Weights | None:
             """Return the model with the head in closed form; the server's model before the first task's end."""
             if self.solution is None:

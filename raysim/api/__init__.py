@@ -47,6 +47,7 @@ Words and shapes:
 
 from raysim.api.client import Client
 from raysim.api.encoded import Encoded
+from raysim.api.forgetting import ForgettingServer
 from raysim.api.local_optimizer import LocalAdam, LocalOptimizer, LocalSgd
 from raysim.api.messages import Broadcast, Delta, GradientRequests, Reduction, Request, Term, Terms
 from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
@@ -70,6 +71,7 @@ __all__ = [
     "Encoded",
     "Entries",
     "FlatModel",
+    "ForgettingServer",
     "GradientRequests",
     "LocalAdam",
     "LocalOptimizer",

@@ -216,8 +216,10 @@ def _clients(config: Config) -> Iterator[Mistake]:
     """Check arrivals and departures against the number of clients."""
     clients, arrive = config.clients, config.clients.arrive
     tables = {("leave",): clients.leave, ("arrive", "at"): (arrive.at if arrive else None) or ()}
-    for keys, table in tables.items():
-        for client in sorted({client for moment in table for client in moment.clients}):
+    named = {keys: [client for moment in table for client in moment.clients] for keys, table in tables.items()}
+    named["forget",] = [client for request in clients.forget for client in request.clients or ()]
+    for keys, ids in named.items():
+        for client in sorted({*ids}):
             if client >= clients.count:
                 words = f"found client {client}, allowed: 0 to {clients.count - 1} (clients.count is {clients.count})"
                 yield Mistake(("clients", *keys), words)

@@ -265,7 +265,8 @@ class Config(Block):
     def together(self) -> bool:
         """Whether all clients are present in all rounds and change their task in the same rounds."""
         scenario, clients = self.scenario, self.clients
-        return self.in_step and scenario.boundaries == "synchronous" and clients.arrive is None and not clients.leave
+        stay = not clients.leave and not any(request.clients for request in clients.forget)
+        return self.in_step and scenario.boundaries == "synchronous" and clients.arrive is None and stay
 
     @property
     def domains(self) -> tuple[Domain, ...] | None:

@@ -85,6 +85,32 @@ class Arrivals(Block):
     """The rounds in which clients arrive, as in [{round: 41, clients: [3]}]; others are there from the start."""
 
 
+class Forget(Block):
+    """A request to forget clients, classes or samples, after a round."""
+
+    alternatives: ClassVar = {
+        ("clients", "classes"): "{round: 40, clients: [7]}",
+        ("clients", "samples"): "{round: 40, clients: [7]}",
+        ("classes", "samples"): "{round: 60, classes: [5]}",
+    }
+
+    round: Count
+    """The round after which the request acts."""
+    clients: Annotated[tuple[WholeNumber, ...], Field(strict=False, min_length=1)] | None = None
+    """The ids of clients that are forgotten and take no further part."""
+    classes: Annotated[tuple[WholeNumber, ...], Field(strict=False, min_length=1)] | None = None
+    """The numbers of classes that are forgotten, also in later data."""
+    samples: str | None = None
+    """The path of a file with a line client,position for each sample; the position is in the client's stream."""
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistake of a request that does not name exactly one kind."""
+        named = [name for name in ("clients", "classes", "samples") if getattr(self, name) is not None]
+        if len(named) != 1:
+            found = " and ".join(named) or "none of them"
+            yield Mistake((), f"found {found}, allowed: one of clients, classes and samples")
+
+
 class Clients(Block):
     """The clients."""
 
@@ -94,6 +120,9 @@ class Clients(Block):
     """The clients that arrive later; null is none."""
     leave: Moments = ()
     """The rounds from which clients are gone, as in [{round: 41, clients: [2]}]."""
+    forget: Annotated[tuple[Forget, ...], Field(strict=False)] = ()
+    """The requests to forget, as in [{round: 40, clients: [7]}, {round: 60, classes: [5]}], for methods in closed form
+    with a grid."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The probability that a client receives the model and does not train on it."""
 

@@ -7,6 +7,7 @@ import torch
 
 from raysim.algorithms.parts import local_parameters
 from raysim.algorithms.parts.sample_gradients import refused_by
+from raysim.api.forgetting import ForgettingServer
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, ServerHalf, overrides
 from raysim.api.setting import Need, Setting
 from raysim.config import Config
@@ -71,6 +72,8 @@ def check_methods(config: Config) -> dict[str, Method]:
     _check_accumulated(config, methods)
     _check_senders(methods)
     _check_collecting(methods)
+    if config.clients.forget:
+        _check_forgetting(methods)
     setting = Setting(
         lr=config.training.optimizer.lr,
         clients=config.clients.count,
@@ -255,6 +258,18 @@ def _check_collecting(methods: Mapping[str, Method]) -> None:
                     f"methods: found {owner} with rounds without training (trains) and {name}, whose {hooks[0]} may "
                     "read what is not announced in them, allowed: one of the two; leave the other out"
                 )
+
+
+def _check_forgetting(methods: Mapping[str, Method]) -> None:
+    """Refuse requests to forget if a method would remember. FedAvg is no method, and remembers."""
+    allowed = "allowed: methods in closed form alone, such as analytic with a grid"
+    if not methods:
+        raise ConfigError(f"clients.forget: found requests with FedAvg, whose model remembers, {allowed}")
+    for name, method in methods.items():
+        if not issubclass(method.Server, ForgettingServer):
+            raise ConfigError(f"clients.forget: found requests with {name}, whose model remembers, {allowed}")
+        if why := method.Server.remembers(method):
+            raise ConfigError(f"methods.{name}: {why}")
 
 
 def sends_model(methods: Mapping[str, Method]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from raysim.api.forgetting import ForgettingServer
 from raysim.api.messages import Broadcast, Delta, Request, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.config import Config
@@ -301,6 +302,15 @@ class Exchange(Stateful):
                     with closing(plan):
                         self._drive(half, hook, plan, clients)
                     self.calls.check(half, hook)
+
+    def forget(self, asked: Mapping[int, torch.Tensor]) -> None:
+        """Carry out the plans that forget these samples: client -> positions in its stream."""
+        for half in self.halves.values():
+            if isinstance(half, ForgettingServer):
+                with guard_hook(half, "forget"):
+                    with closing(self.calls(half, "forget", self.server, asked)) as plan:
+                        self._drive(half, "forget", plan, self.server.present)
+                    self.calls.check(half, "forget")
 
     def _check_model(self, deltas: Sequence[tuple[str, Delta]]) -> None:
         """Refuse a model that is not finite before it reaches a client or a checkpoint. Raises Diverged.

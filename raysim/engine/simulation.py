@@ -192,6 +192,8 @@ class Simulation(Stateful):
         with locate_errors(f"server, round {server.round}"):
             outcome = self.schedule.update()
             ending = self.schedule.end_task() if self._ends_row() else 0.0
+            if asked := self.federation.forgetting.get(server.round):
+                self.exchange.forget(asked)
             self.exchange.watch_state(self._ends_row() or server.round == server.progress.began + 1)
         dispatches = self._in_time(outcome.dispatches)
         self.virtual_time += outcome.seconds + ending

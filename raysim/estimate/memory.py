@@ -226,7 +226,8 @@ def estimate_memory(
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     count = min(clients_together(config, methods), config.clients.count)
     together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * passes) if count > 1 else 0
-    compiler = COMPILER_BYTES * (COMPILER in sys.modules)
+    # torch's checkpointing imports it, too, in its first pass
+    compiler = COMPILER_BYTES * (COMPILER in sys.modules or config.model.checkpointing)
     imported = 0 if shares_compiler(config) else compiler
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(

@@ -161,6 +161,15 @@ def departures(config: Config) -> list[int]:
     return _moments(config.clients.leave, config.clients.count, ALWAYS)
 
 
+def forgotten(config: Config) -> list[int]:
+    """Return the first round after each client's request to be forgotten."""
+    rounds: dict[int, int] = {}
+    for request in config.clients.forget:
+        for client in request.clients or ():
+            rounds[client] = min(rounds.get(client, ALWAYS), request.round + 1)
+    return [rounds.get(client, ALWAYS) for client in range(config.clients.count)]
+
+
 def _moments(moments: Sequence[Moment], clients: int, otherwise: int) -> list[int]:
     """Return every client's round. The last moment that names a client counts."""
     rounds = {client: moment.round for moment in moments for client in moment.clients}
@@ -191,8 +200,8 @@ def plan_availability(config: Config, streams: Sequence[Stream]) -> Availability
 def _attend(config: Config, streams: Sequence[Stream]) -> Iterator[Attendance]:
     """Yield every client's times. No window begins before the client's arrival."""
     windows = config.scenario.windows
-    for client, (stream, arrival, departure) in enumerate(
-        zip(streams, arrivals(config), departures(config), strict=True)
+    for client, (stream, arrival, departure, request) in enumerate(
+        zip(streams, arrivals(config), departures(config), forgotten(config), strict=True)
     ):
         if windows is None:
             # a shift moves no window over the arrival or the departure: a client has samples of the tasks in between
@@ -204,12 +213,12 @@ def _attend(config: Config, streams: Sequence[Stream]) -> Iterator[Attendance]:
                 else min(max(begin, arrival + 1), departure - 1)
                 for usual, begin in _boundaries(config, client)
             ]
-            yield Attendance(begins, departure)
+            yield Attendance(begins, min(departure, request))
         else:
             window_rounds = windows.rounds_per_window
             begins = [arrival + window_rounds * window for window in range(stream.windows)]
             exhausted = begins[-1] + window_rounds if windows.on_exhausted == "drop" else ALWAYS
-            yield Attendance(begins, min(departure, exhausted))
+            yield Attendance(begins, min(departure, exhausted, request))
 
 
 def _boundaries(config: Config, client: int) -> list[tuple[int, int]]:

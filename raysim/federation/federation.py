@@ -24,6 +24,7 @@ from raysim.data.scenario import Task, domains, hold_out, permutations, rotation
 from raysim.data.transforms import AUGMENTATIONS, CustomAugmentation, check_augmentation, normalization
 from raysim.federation.assignment import make_streams
 from raysim.federation.availability import Availability, plan_availability
+from raysim.federation.forgetting import Requests, plan_forgetting
 from raysim.federation.labels import divide_by_label
 from raysim.federation.stream import Stream
 from raysim.federation.targets import make_objective
@@ -63,6 +64,8 @@ class Federation:
     """The shape of a sample before features took its place (model.cache); empty if none did."""
     cached: Mapping[str, str] = field(default_factory=dict)
     """The digests of the samples before that (`data`) and of the features (`features`)."""
+    forgetting: Requests = field(default_factory=dict)
+    """The samples that are forgotten, by round and client; see raysim.federation.forgetting."""
     files: Sequence[PinnedFile] = ()
     """The files that the run uses and that must not change, such as weights; see raysim.engine.input_files."""
 
@@ -157,6 +160,9 @@ def build_federation(config: Config, download: bool = True, pretend: bool = Fals
         streams, others = divide_by_label(streams, train, config.dataset.label_rate, config.seed)
         federation = replace(federation, unlabelled=Unlabelled(others))
     federation = replace(federation, streams=streams, availability=plan_availability(config, streams))
+    if config.clients.forget:
+        planned = plan_forgetting(config, federation.dataset, streams, federation.availability)
+        federation = replace(federation, forgetting=planned)
     if config.evaluation.averages_clients:
         _check_held_classes(config, federation)
     if config.dataset.unlabelled is None:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from small_configs import SMALL
 
 from raysim.cli import main
+from raysim.config import load
 from raysim.config.lookup import resolve
 from raysim.data.dataset import Dataset, MissingData, Unread
 from raysim.data.image_sets import sets
@@ -347,3 +350,17 @@ def test_download_takes_a_datasets_name(tmp_path, capsys, without_checksums):
     pack(tmp_path / "imagenet-a.tar", {f"imagenet-a/{name}": content for name, content in IMAGES.items()})
     assert main(["download", "imagenet_a", *options]) == 0
     assert capsys.readouterr().out == f"imagenet_a: 8 training and 2 test samples in {tmp_path}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "said"),
+    [
+        ("image_folder", {"path": "x", "load": "ram"}, "dataset.load: found 'ram', allowed: memory, disk or null"),
+        ("cub200", {"decoded_gib": -1}, "dataset.decoded_gib: found -1, allowed: a number >= 0 or null"),
+        ("office31", {"domain": "photo"}, "dataset.domain: found 'photo', allowed: amazon, dslr or webcam"),
+        ("imagenet_r", {"split": "official"}, "dataset.split: found 'official', allowed: lists or drawn"),
+    ],
+)
+def test_a_wrong_value_is_one_line(name, keys, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load({**SMALL, "dataset": {"name": name, **keys}})

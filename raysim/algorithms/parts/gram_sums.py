@@ -7,9 +7,9 @@ schedule, which discards old updates, leave a sample out or count it twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le, doc
@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 
 from raysim.algorithms.parts import ridge
 from raysim.algorithms.parts.feature_grid import BITS, FeatureGrid, as_total, saturated_to_integers
-from raysim.api import Client, ClientHalf, Method, Plan, Request, RunError, Server, ServerHalf, Term, Terms
+from raysim.api import Client, ClientHalf, ForgettingServer, Method, Plan, Request, RunError, Server, Term, Terms
 
 BLOCK = 1024
 """The samples of one block, which have their features in memory together."""
@@ -83,12 +83,25 @@ class GramClient(ClientHalf):
     method: GramMethod
     sent: int = 0  # the samples of the stream, from its beginning, that are in the server's sums
 
-    def sums(self, client: Client, message: None) -> Terms:
-        """Send G (its upper triangle), P, and the numbers of samples and of saturated features. Nothing if none is new.
+    def sums(self, client: Client, message: Tensor | None) -> Terms:
+        """Send the sums over the samples that arrived since the last time, without those at the positions `message`."""
+        positions = take_unsent(client, self.sent)
+        self.sent += len(positions)
+        if message is not None:
+            positions = positions[~torch.isin(positions, message.cpu())]
+        return self._sums(client, positions)
 
-        In float64, or in int64 with a grid.
+    def forgotten(self, client: Client, message: Tensor) -> Terms:
+        """Send the sums over those samples at the positions `message` that it has sent before."""
+        positions = message.cpu()
+        return self._sums(client, positions[positions < self.sent])
+
+    def _sums(self, client: Client, positions: Tensor) -> Terms:
+        """Return G (its upper triangle), P, and the numbers of samples and of saturated features.
+
+        In float64, or in int64 with a grid. Of no samples there is nothing to send.
         """
-        positions, grid = take_unsent(client, self.sent), self.method.feature_grid
+        grid = self.method.feature_grid
         if not len(positions):
             return {}
         width = client.model.widths[client.model.head[0]]
@@ -100,7 +113,6 @@ class GramClient(ClientHalf):
             gram.addmm_(rows.T, rows)
             cross.addmm_(rows.T, one_hot(y, client.classes).double())
             saturated += beyond
-        self.sent += len(positions)
         return {
             "gram": Term(as_total(ridge.upper(gram), grid)),
             "cross": Term(as_total(cross, grid)),
@@ -109,7 +121,7 @@ class GramClient(ClientHalf):
         }
 
 
-class GramServer(ServerHalf):
+class GramServer(ForgettingServer):
     """Adds the sums, and solves for the head at each task's end."""
 
     method: GramMethod
@@ -118,6 +130,10 @@ class GramServer(ServerHalf):
     samples: int = 0  # how many samples are in the sums
     saturated: int = 0  # how many of their features were beyond the grid's bound
     solution: Tensor | None = None  # W [M, C], float64
+
+    def __init__(self, name: str, method: GramMethod) -> None:
+        super().__init__(name, method)
+        self.forgotten: dict[int, Tensor] = {}  # client -> positions that requests named, also of data to come
 
     def check_grid(self, server: Server) -> None:
         """Refuse a grid if sums over all samples of the run could pass 2^53. Raises RunError."""
@@ -128,16 +144,41 @@ class GramServer(ServerHalf):
     def end_task(self, server: Server) -> Plan:
         """Request the sums of all present clients over their new samples, and solve."""
         self.check_grid(server)
-        reply = yield Request("sums", to="everyone")
-        if "gram" in reply:  # some client had new samples
-            self.gram = reply["gram"] if self.gram is None else self.gram + reply["gram"]
-            self.cross = reply["cross"] if self.cross is None else self.cross + reply["cross"]
-            self.samples += int(reply["samples"])
-            self.saturated += int(reply["saturated"])
-            self.solution = self.solve()
+        if self.forgotten:
+            reply = yield Request("sums", messages={client: self.forgotten.get(client) for client in server.present})
+        else:
+            reply = yield Request("sums", to="everyone")
+        self._add(reply, 1)
         server.record(f"{self.name}.samples", self.samples)
         if self.method.grid is not None:
             server.record(f"{self.name}.saturated", self.saturated)
+
+    def forget(self, server: Server, asked: Mapping[int, Tensor]) -> Plan:
+        """Request the sums over forgotten samples from the present clients that have them, and subtract these."""
+        for client, positions in asked.items():
+            earlier = self.forgotten.get(client)
+            self.forgotten[client] = positions if earlier is None else torch.cat([earlier, positions])
+        present = {client: positions for client, positions in asked.items() if client in server.present}
+        if present:
+            self._add((yield Request("forgotten", messages=present)), -1)
+        server.record(f"{self.name}.samples", self.samples)
+
+    @classmethod
+    def remembers(cls, method: GramMethod) -> str | None:
+        """Refuse sums that are rounded: (a + b) - b is not a."""
+        if method.grid is None:
+            return "found grid=null with clients.forget, allowed: a number of bits, with which sums are exact"
+        return None
+
+    def _add(self, reply: Mapping[str, Any], sign: int) -> None:
+        """Add sums, or take them out, and solve again. There are none if no client had such samples."""
+        if "gram" not in reply:
+            return
+        self.gram = sign * reply["gram"] if self.gram is None else self.gram + sign * reply["gram"]
+        self.cross = sign * reply["cross"] if self.cross is None else self.cross + sign * reply["cross"]
+        self.samples += sign * int(reply["samples"])
+        self.saturated += sign * int(reply["saturated"])
+        self.solution = self.solve() if self.samples else None
 
     def solve(self) -> Tensor:
         """Return W [M, C] of the sums, in float64.
