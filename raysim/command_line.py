@@ -157,7 +157,7 @@ def _report(parser: ArgumentParser) -> None:
 
 def _evaluate(parser: ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
-    parser.add_overrides("a key of dataset, scenario or evaluation")
+    parser.add_overrides("a key of dataset, scenario, objective or evaluation")
     parser.add_argument("--out", metavar="FILE", type=Path, help="also write the accuracies as JSON, to a new file")
     parser.add_argument("--trust", action="store_true", help=TRUST)
 

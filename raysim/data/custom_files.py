@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +13,12 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 from raysim.config.signature import takes_keys_of
 from raysim.data.class_folders import draw_split, labeled, read_class_folders
 from raysim.data.dataset import Array, Dataset, Split, as_float32, channels_first
-from raysim.data.decoding import LoadKeys, decode_dataset
+from raysim.data.decoding import LoadKeys, decode_dataset, open_images
+from raysim.data.image_index import ImageIndex, folder_times, index_path, read_index, write_index
+from raysim.data.image_table import join_names
+from raysim.data.images_on_disk import FOLDER as DECODED
 from raysim.data.paths import require_file, require_folder
-from raysim.data.pictures import WHITE, Background
+from raysim.data.pictures import COLORS, WHITE, Background, Look
 from raysim.system.capacity import require_memory
 from raysim.system.errors import ConfigError, first_line
 from raysim.system.home import expand
@@ -57,7 +61,10 @@ def image_folder(
     Raises:
         ConfigError: a folder is missing or empty, an image cannot be read, or the images do not fit into memory.
     """
-    folder = require_folder(root / expand("dataset.path", path))
+    folder, load = require_folder(root / expand("dataset.path", path)), LoadKeys(**keys)
+    if load.load == "disk":
+        look = Look(size, grey, COLORS[background] if isinstance(background, str) else background)
+        return _open_folder(root, folder, classes, test_fraction, seed, look, load)
     found = read_class_folders(folder, classes)
     train, test = (found.train, found.test) if found.test else draw_split(folder, found.train, test_fraction, seed)
     names = tuple(found.train)
@@ -70,9 +77,31 @@ def image_folder(
         grey=grey,
         background=background,
         root=root,
-        keys=LoadKeys(**keys),
+        keys=load,
     )
     return replace(dataset, notes=(*found.notes, *dataset.notes), doubts=(*found.doubts, *dataset.doubts))
+
+
+def _open_folder(
+    root: Path, folder: Path, classes: Sequence[str] | None, fraction: float, seed: int, look: Look, load: LoadKeys
+) -> Dataset:
+    """Return the images of a folder, which are decoded as they are needed, by its index or by a search."""
+    path = index_path(root / DECODED, folder, {"classes": classes, "test_fraction": fraction, "seed": seed})
+    index = read_index(path)
+    if index is None:
+        folders = folder_times(folder)
+        found = read_class_folders(folder, classes)
+        train, test = map(
+            labeled, (found.train, found.test) if found.test else draw_split(folder, found.train, fraction, seed)
+        )
+        images, labels = join_names(str(image) for image, _ in (*train, *test)), [label for _, label in (*train, *test)]
+        names, texts = tuple(found.train), (found.notes, found.doubts)
+        index = ImageIndex(images, np.array(labels, np.int64), len(train), names, *texts)
+        write_index(path, index, folders)
+    upright = np.zeros(len(index.images), bool)
+    sizes = index.train, len(index.names), index.names
+    dataset = open_images(index.images, index.labels, *sizes, look, upright, root, load)
+    return replace(dataset, notes=(*index.notes, *dataset.notes), doubts=(*index.doubts, *dataset.doubts))
 
 
 def npz(

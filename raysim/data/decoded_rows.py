@@ -1,7 +1,7 @@
 """Decoded images in a file that the processes of a node fill together, each image as it is first needed.
 
-Rows are read and written, not mapped: pages of a mapped file count as a process's memory, and a full disk ends a
-process that writes to one. The system keeps what was read in its own cache, which all processes share.
+Rows are read and written, not mapped. Pages of a mapped file count as a process's memory, and a full disk kills what
+writes to one. The system keeps what was read in its own cache, which all processes share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEEN, KEPT = 1, 2  # values of `known`; 0 is nothing
 
 
 class DecodedRows:
-    """The file of decoded images, and beside it the file of a record for each row.
+    """The file of decoded images, and next to it the file of a record for each row.
 
     A row's record is written after its pixels, and has their checksum. So a process that is killed leaves no row that
     looks whole, and neither does a machine that loses power. Processes may write the same row at the same time, as they

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
 from annotated_types import Ge, doc
 
 from raysim.data.dataset import Array, Dataset, Split
-from raysim.data.image_table import read_table
+from raysim.data.image_table import ImageNames, join_names, read_table
 from raysim.data.images_on_disk import ImagesOnDisk, open_store
 from raysim.data.pictures import COLORS, DEPTHS, EncodedImage, Findings, Look, decode
 from raysim.system.capacity import GIB, fits_into_memory, require_memory
@@ -108,13 +109,32 @@ def _leave_on_disk(
     keys: LoadKeys,
 ) -> Dataset:
     """Return a dataset of images that are decoded as they are needed."""
-    as_stored = np.array([path in stored for images in (train, test) for path, _ in images], bool)
-    table = read_table([str(path) for images in (train, test) for path, _ in images])
+    every = [*train, *test]
+    as_stored = np.array([path in stored for path, _ in every], bool) if stored else np.zeros(len(every), bool)
+    images, labels = join_names(str(path) for path, _ in every), np.array([label for _, label in every], np.int64)
+    return open_images(images, labels, len(train), classes, names, look, as_stored, root, keys)
+
+
+def open_images(
+    images: ImageNames,
+    labels: npt.NDArray[np.int64],
+    train: int,
+    classes: int,
+    names: tuple[str, ...] | None,
+    look: Look,
+    as_stored: npt.NDArray[np.bool_],
+    root: Path,
+    keys: LoadKeys,
+) -> Dataset:
+    """Return a dataset of images that are decoded as they are needed. The first `train` of them are for training.
+
+    Raises:
+        ConfigError: an image is absent, or there can be no file of decoded images.
+    """
+    table = read_table(images)
     store = open_store(table, look, as_stored, root, keys.decoded_gib)
-    splits = []
-    for first, images in ((0, train), (len(train), test)):
-        x = ImagesOnDisk([store], np.arange(first, first + len(images)))
-        splits.append(Split(x, np.array([label for _, label in images], np.int64)))
+    rows = np.arange(len(table))
+    splits = [Split(ImagesOnDisk([store], rows[part]), labels[part]) for part in (slice(train), slice(train, None))]
     whole = len(table) * int(np.prod(store.shape)) / GIB
     kept = "all of them" if store.kept == len(table) else f"{store.kept:,} of them"
     note = f"images are decoded as they are needed (load: disk), {whole:,.1f} GiB; {kept} stay in {store.path}.pixels"

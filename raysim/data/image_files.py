@@ -1,5 +1,6 @@
 """Find the image files below a folder, and count what else is there."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -32,19 +33,21 @@ def survey(folder: Path) -> tuple[Listing, list[Path]]:
         ConfigError: an entry is neither a file nor a folder, such as a pipe or a link to nothing.
     """
     own, below = Listing(), []
-    for entry in sorted(folder.iterdir()):
-        if _is_hidden(entry) or entry.name == OF_ARCHIVES:
+    with os.scandir(folder) as found:  # which knows the kinds of entries, so that files are not asked one by one
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if _is_hidden(entry.name) or entry.name == OF_ARCHIVES:
             kind = f"in {OF_ARCHIVES}" if entry.name == OF_ARCHIVES else "hidden"
-            own.others[kind] += sum(one.is_file() for one in entry.rglob("*")) if entry.is_dir() else 1
+            own.others[kind] += sum(one.is_file() for one in Path(entry).rglob("*")) if entry.is_dir() else 1
         elif entry.is_dir():
-            below.append(entry)
+            below.append(folder / entry.name)
         elif not entry.is_file():
-            found = "a link to nothing" if entry.is_symlink() and not entry.exists() else "a pipe or a device"
-            raise ConfigError(f"dataset.path: {entry} is {found}, allowed: files and folders; replace or remove it")
-        elif entry.suffix.lower() in SUFFIXES:
-            own.images.append(entry)
+            what = "a link to nothing" if entry.is_symlink() else "a pipe or a device"
+            raise ConfigError(f"dataset.path: {entry.path} is {what}, allowed: files and folders; replace or remove it")
+        elif (suffix := os.path.splitext(entry.name)[1].lower()) in SUFFIXES:
+            own.images.append(folder / entry.name)
         else:
-            own.others[entry.suffix.lower() or "without a suffix"] += 1
+            own.others[suffix.rstrip(".") or "without a suffix"] += 1
     return own, below
 
 
@@ -104,5 +107,5 @@ def _kinds(others: Counter[str]) -> str:
     )
 
 
-def _is_hidden(entry: Path) -> bool:
-    return entry.name.startswith(".") or entry.name.lower() in OF_SYSTEMS
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in OF_SYSTEMS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,13 +22,40 @@ ADVICE = "put that file back, then resume the run, or start a new one"
 
 
 @dataclass(frozen=True, eq=False)
-class ImageTable:
-    """Image files in order. They must keep their sizes and times while a run uses them."""
+class ImageNames:
+    """The paths of image files in order."""
 
     names: npt.NDArray[np.uint8]
     """The bytes of all paths, one after the other."""
     ends: npt.NDArray[np.int64]
     """Where each path ends in `names`, [N]."""
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def path(self, row: int) -> Path:
+        """Return the path of an image."""
+        begin = int(self.ends[row - 1]) if row else 0
+        return Path(os.fsdecode(self.names[begin : int(self.ends[row])].tobytes()))
+
+    def encoded(self) -> list[bytes]:
+        """Return all paths."""
+        joined, ends = self.names.tobytes(), self.ends.tolist()
+        return [joined[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def join_names(paths: Iterable[str]) -> ImageNames:
+    """Return these paths in a compact form."""
+    encoded = [os.fsencode(path) for path in paths]
+    ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
+    return ImageNames(np.frombuffer(b"".join(encoded), np.uint8), ends)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageTable:
+    """Image files in order. They must keep their sizes and times while a run uses them."""
+
+    images: ImageNames
     sizes: npt.NDArray[np.int64]
     """The bytes of each file, [N]."""
     times: npt.NDArray[np.int64]
@@ -37,17 +64,16 @@ class ImageTable:
     """The SHA-256 digest of the paths below their common folder, of the sizes, and of the times."""
 
     def __len__(self) -> int:
-        return len(self.ends)
+        return len(self.images)
 
     @property
     def nbytes(self) -> int:
         """The bytes of the table in memory."""
-        return sum(array.nbytes for array in (self.names, self.ends, self.sizes, self.times))
+        return sum(array.nbytes for array in (self.images.names, self.images.ends, self.sizes, self.times))
 
     def path(self, row: int) -> Path:
         """Return the path of an image."""
-        begin = int(self.ends[row - 1]) if row else 0
-        return Path(os.fsdecode(self.names[begin : int(self.ends[row])].tobytes()))
+        return self.images.path(row)
 
     def read(self, row: int) -> bytes:
         """Return the content of an image's file. Raises RunError if it has changed or cannot be read."""
@@ -86,25 +112,24 @@ def _gone(path: Path, error: OSError) -> RunError:
     return RunError(f"dataset.path: {path}, which the run uses, cannot be read any more ({reason}); {ADVICE}")
 
 
-def read_table(paths: Sequence[str]) -> ImageTable:
-    """Return the table of these files, at least one, in this order. Raises MissingData: a file is absent."""
-    encoded = [os.fsencode(path) for path in paths]
+def read_table(images: ImageNames) -> ImageTable:
+    """Return the table of these files, at least one. Raises MissingData: a file is absent."""
+    paths = images.encoded()
     with ThreadPoolExecutor(THREADS) as pool:
         parts = [*pool.map(_look, (paths[start : start + AT_ONCE] for start in range(0, len(paths), AT_ONCE)))]
     sizes, times = np.concatenate(parts).T.copy()
-    ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
-    names = np.frombuffer(b"".join(encoded), np.uint8)
-    return ImageTable(names, ends, sizes, times, _digest(encoded, sizes, times))
+    return ImageTable(images, sizes, times, _digest(paths, sizes, times))
 
 
-def _look(paths: Sequence[str]) -> Array:
+def _look(paths: Sequence[bytes]) -> Array:
     """Return the size and the time of each file, int64 [n, 2]."""
     found = np.empty((len(paths), 2), np.int64)
     for row, path in enumerate(paths):
         try:
             status = os.stat(path)
         except OSError as error:
-            problem = f"there is no image {path}" if isinstance(error, FileNotFoundError) else f"{path}: {error}"
+            known = os.fsdecode(path)
+            problem = f"there is no image {known}" if isinstance(error, FileNotFoundError) else f"{known}: {error}"
             raise MissingData(f"dataset.path: {problem}") from error
         found[row] = status.st_size, status.st_mtime_ns
     return found

@@ -95,6 +95,11 @@ def _open_rows(process: int, path: Path, shape: tuple[int, ...]) -> DecodedRows:
     return DecodedRows(path, shape)
 
 
+def forget_open_files() -> None:
+    """Open the files of decoded images again when they are needed, as after their folder was deleted."""
+    _open_rows.cache_clear()
+
+
 class ImagesOnDisk(Unread):
     """Images of one or more stores, as an array uint8 [N, C, H, W] that is decoded where it is indexed.
 

@@ -33,7 +33,7 @@ class LineKeys:
     """The JSON keys of a line: of its text, label, split and client id, and those of further columns."""
 
     text: str = "text"
-    label: str = "label"
+    label: str | None = "label"
     split: str = "split"
     client: str | None = None
     columns: Sequence[str] = ()
@@ -143,10 +143,10 @@ def _read(key: str, file: Path, keys: LineKeys) -> list[_Row]:
         if not isinstance(row.get(keys.text), str):
             found = describe_value(row, keys.text)
             raise ConfigError(f"{where}: found {found}, allowed: a text (dataset.text is its key)")
-        value = row.get(keys.label)
+        value = 0 if keys.label is None else row.get(keys.label)
         if not isinstance(value, int | str) or isinstance(value, bool) or value == "":
             allowed = "a whole number or a name (dataset.label is its key)"
-            raise ConfigError(f"{where}: found {describe_value(row, keys.label)}, allowed: {allowed}")
+            raise ConfigError(f"{where}: found {describe_value(row, str(keys.label))}, allowed: {allowed}")
         part = row.get(keys.split)
         client = "" if keys.client is None else client_of(where, row, keys.client)
         further = tuple(row.get(column) for column in keys.columns)

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from raysim.config import Config, load
+from raysim.config.bundled import bundled_names
 from raysim.config.error_text import show
+from raysim.data import DATASETS
 from raysim.data.columns import check_columns
 from raysim.data.dataset import Array, Dataset, MissingData, Split, Unread, read_all
 from raysim.objectives.objective import IGNORED
@@ -92,18 +94,34 @@ def _home_explained(root: Path) -> Iterator[None]:
 def download(
     config: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
 ) -> Iterator[str]:
-    """Download what is missing of a config's datasets, and yield a line for each.
+    """Download what is missing of a config's datasets, and yield a line for each. Archives that are there are unpacked.
+
+    A dataset's name that is no config's name stands for that dataset with its default keys.
 
     Raises:
         ConfigError: the config is wrong, or files are missing and could not be downloaded; none is there in part.
     """
-    resolved = load(config, overrides)
+    resolved = load(_one_dataset(config) if isinstance(config, str) and config in DATASETS else config, overrides)
     spec = resolved.dataset
     second = [] if spec.unlabelled is None else [spec.unlabelled]
     for component in [*(resolved.domains or [spec]), *second]:
         found = load_dataset(component.function(), spec.root, True, component.keys())
         sizes = f"{len(found.train):,} training and {len(found.test):,} test samples"
         yield f"{component.title}: {sizes} in {resolve_root(spec.root)}"
+
+
+def _one_dataset(name: str) -> str | dict[str, object]:
+    """Return a config with this dataset, or the name if there is a config of this name."""
+    if name in bundled_names() or os.path.exists(name):
+        return name
+    return {
+        "name": name,
+        "dataset": {"name": name},
+        "scenario": {"kind": "class_incremental", "tasks": 1},
+        "clients": {"count": 1},
+        "model": {"name": "mlp"},
+        "training": {"rounds_per_task": 1},
+    }
 
 
 def check_dataset(dataset: Dataset, name: str) -> Dataset:

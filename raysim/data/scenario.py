@@ -239,7 +239,10 @@ def _resize_rows(images: Array, width: int) -> Array:
 
 
 def _join(splits: Sequence[Split], shape: tuple[int, ...] | None) -> tuple[Split, list[npt.NDArray[np.int32]]]:
-    """Return the splits concatenated, and the rows of each. With a `shape`, the samples are placeholders of it."""
+    """Return the splits concatenated, and the rows of each. With a `shape`, the samples are placeholders of it.
+
+    Columns are kept that all splits have, with values of one kind.
+    """
     sizes = [len(split) for split in splits]
     rows = np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
     joined = (
@@ -247,7 +250,13 @@ def _join(splits: Sequence[Split], shape: tuple[int, ...] | None) -> tuple[Split
     )
     clients = [split.clients for split in splits if split.clients is not None]
     client_ids = np.concatenate(clients) if len(clients) == len(splits) else None
-    return Split(joined, np.concatenate([split.y for split in splits]), client_ids), rows
+    shared = {
+        name: np.concatenate([split.columns[name] for split in splits])
+        for name in splits[0].columns
+        if all(name in split.columns for split in splits)
+        and len({split.columns[name].dtype.kind for split in splits}) == 1
+    }
+    return Split(joined, np.concatenate([split.y for split in splits]), client_ids, shared), rows
 
 
 def _join_samples(x: Sequence[Array | Unread]) -> Array | Unread:

@@ -27,7 +27,8 @@ def text_jsonl(
     test: Annotated[str | None, doc("the file of the texts to test on; null takes them from path")] = None,
     text: Annotated[str, doc("the key of the text in a line")] = "text",
     label: Annotated[
-        str, doc("the key of the label: whole numbers, or names, which the classes are then called")
+        str | None,
+        doc("the key of the label: whole numbers, or names, which the classes are then called; null reads no labels"),
     ] = "label",
     split: Annotated[str, doc("the key that says train or test, where lines have it")] = "split",
     client: Annotated[str | None, doc("the key of the client id, for partition=natural")] = None,

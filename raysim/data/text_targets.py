@@ -49,13 +49,13 @@ class TextKeys(TokenKeys):
                 raise ConfigError(f"dataset.{name}: found {show(getattr(self, name))}, allowed: {allowed}")
 
 
-def make_text_dataset(found: LabeledTexts, keys: TextKeys, label: str, where: object) -> Dataset:
+def make_text_dataset(found: LabeledTexts, keys: TextKeys, label: str | None, where: object) -> Dataset:
     """Return a dataset of texts.
 
     Args:
         found: the texts and their labels.
         keys: what their ids and targets are.
-        label: the name of the column with the labels, where the next token is learned.
+        label: the name of the column with the labels, where the next token is learned; None without labels.
         where: names the training texts in errors.
 
     Raises:
@@ -63,8 +63,12 @@ def make_text_dataset(found: LabeledTexts, keys: TextKeys, label: str, where: ob
             texts do not fit into memory.
     """
     keys.check()
+    if label is None and keys.target == "label":
+        raise ConfigError(
+            "dataset.label: found null, allowed: a key, or dataset.target=next_token, which needs no labels"
+        )
     if keys.tokenizer is not None:
-        return _tokenized(found, keys, keys.tokenizer, label)
+        return _tokenized(found, keys, keys.tokenizer, label, where)
     parts = found.train, found.test
     ids, words, notes = index_texts([part.texts for part in parts], keys.splitter(), keys, where)
     train, test = (Split(x, part.y, part.clients, part.columns) for x, part in zip(ids, parts, strict=True))
@@ -80,10 +84,13 @@ def make_text_dataset(found: LabeledTexts, keys: TextKeys, label: str, where: ob
     )
 
 
-def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str) -> Dataset:
+def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str | None, where: object) -> Dataset:
     """Return a dataset of texts as ids of a tokenizer."""
     tokenizer, parts = TextTokenizer(name), (found.train, found.test)
     encoded = [tokenizer.encode(part.texts, keys.length) for part in parts]
+    if encoded[0].empty == len(encoded[0].ids):
+        allowed = "a tokenizer that finds a token in a training text"
+        raise ConfigError(f"dataset.tokenizer: found {show(name)}, which finds none in {where}, allowed: {allowed}")
     of_train, of_test = (_arrays(one, keys.token_types) for one in encoded)
     *rows, arrays = join_arrays(of_train, of_test, {"input_ids": tokenizer.size, "attention_mask": 2})
     train, test = (Split(x, part.y, part.clients, part.columns) for x, part in zip(rows, parts, strict=True))
@@ -92,7 +99,7 @@ def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str) -> Da
     if keys.target == "next_token":
         notes += _describe_short(encoded)
         train, test = (
-            _predict_tokens(split, one, {label: _values(split.y, found.labels)})
+            _predict_tokens(split, one, {} if label is None else {label: _values(split.y, found.labels)})
             for split, one in zip((train, test), encoded, strict=True)
         )
         classes, names = tokenizer.size, None
@@ -104,7 +111,7 @@ def _tokenized(found: LabeledTexts, keys: TextKeys, name: str, label: str) -> Da
         vocabulary=tokenizer.size,
         arrays=arrays,
         tokenizer=tokenizer.digest,
-        notes=(*notes, describe_classes(labels)),
+        notes=tuple(notes if label is None else [*notes, describe_classes(labels)]),
         doubts=tokenizer.doubt(keys.length),
     )
 

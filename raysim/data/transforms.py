@@ -140,17 +140,19 @@ def normalization(value: Literal["none", "standard"] | ChannelStatistics, datase
     if dataset.categories:
         found = f"found {show(to_plain(value))} for a table with categories"
         raise ConfigError(f"dataset.normalize: {found}, allowed: none; dataset.standardize scales the numbers")
-    x = dataset.train.x[: 1 if dataset.missing else None]  # a placeholder has no values: one sample is enough
-    in_floats = x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all()
+    x = dataset.train.x[:1] if dataset.missing else dataset.train.x  # a placeholder has no values: one sample is enough
+    in_floats = (
+        not isinstance(x, Unread) and x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all()
+    )
     if in_floats or x.dtype == np.int64:
         raise ConfigError(
             f"dataset.normalize: found {show(to_plain(value))} for samples that are whole numbers, such as token ids, "
             "allowed: none; counts can be scaled before they are saved"
         )
     channels = dataset.shape[0] if len(dataset.shape) == 3 else 1
-    if value == "standard" and isinstance(x, Unread):
-        return _count_pixels(x)
     if value == "standard":
+        if isinstance(x, Unread):
+            return _count_pixels(x)
         flat = x.reshape(len(x), channels, -1)
         means, stds = zip(*(_moments(flat[:, channel]) for channel in range(channels)), strict=True)
         return ChannelStatistics(mean=means, std=stds)

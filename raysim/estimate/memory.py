@@ -16,6 +16,8 @@ import psutil
 from raysim.api.client import cut_into_batches
 from raysim.api.method import overrides
 from raysim.config import Config
+from raysim.data.dataset import Unread
+from raysim.data.images_on_disk import AHEAD
 from raysim.engine.compatibility import make_methods
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.optimizer import vectors_of
@@ -224,7 +226,8 @@ def estimate_memory(
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     count = min(clients_together(config, methods), config.clients.count)
     together = count * (TOGETHER_VECTORS * vector + TOGETHER_PASSES * passes) if count > 1 else 0
-    compiler = COMPILER_BYTES * (COMPILER in sys.modules)
+    # torch's checkpointing imports it, too, in its first pass
+    compiler = COMPILER_BYTES * (COMPILER in sys.modules or config.model.checkpointing)
     imported = 0 if shares_compiler(config) else compiler
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(
@@ -236,7 +239,11 @@ def estimate_memory(
         coordinator=serving * vector + frozen + imported + serving_networks,
         host=(2 + broadcasts) * vector + frozen + kept + imported + beside,
         rehearsed=any(":" not in name for name in config.methods) * (2 + broadcasts + working) * vector,
-        working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept) + together,
+        working=AHEAD * any(isinstance(part.x, Unread) for part in parts)
+        + working * vector
+        + int(tables.max())
+        + max(0, min(evaluating, KEPT_BYTES) - kept)
+        + together,
         gpu=data
         + in_file
         + frozen

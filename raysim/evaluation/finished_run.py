@@ -38,7 +38,7 @@ from raysim.system.seeding import torch_untouched
 from raysim.system.switches import set_torch
 
 DEEPEST_RUN = 3  # folders below runs/: NAME/seed-SEED/DATE-TIME-LABEL
-MAY_DIFFER = ("dataset", "scenario", "evaluation")
+MAY_DIFFER = ("dataset", "scenario", "objective", "evaluation")
 LATER = (  # keys that do not matter for what is held out, since it is drawn before clients have samples
     *("dataset.root", "dataset.augment", "dataset.normalize"),
     *("scenario.online", "scenario.blur", "scenario.boundaries", "scenario.order"),
@@ -89,9 +89,9 @@ def evaluate(
 
     Args:
         directory: the run's directory, with its config.yaml and model.pt.
-        overrides: keys of dataset, scenario and evaluation to change.
+        overrides: keys of dataset, scenario, objective and evaluation to change.
         trust: allow importing custom code named in the run's config.
-        keys: the blocks dataset, scenario and evaluation; further overrides.
+        keys: the blocks dataset, scenario, objective and evaluation; further overrides.
 
     Raises:
         ConfigError: there is no such run, or it needs custom code and is not trusted. An override is of another block.

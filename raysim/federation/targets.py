@@ -61,7 +61,7 @@ def _check_continued(config: Config, dataset: Dataset, objective: Objective) -> 
         return
     name, metric, arrays = config.objective.named, objective.metric.name, dataset.arrays
     if config.model.cache:
-        allowed = f"false with objective={name} and {metric}, which continues texts"
+        allowed = f"false with objective={name} and {metric}, which continues texts; or measure it by raysim evaluate"
         raise ConfigError(f"model.cache: found true, allowed: {allowed}")
     if dataset.tokenizer is not None and objective.tokenizer_digest not in (None, dataset.tokenizer):
         raise ConfigError("objective.tokenizer: found another one than dataset.tokenizer, allowed: the same, or null")

@@ -98,8 +98,8 @@ def add_adapters(
 ) -> None:
     """Add LoRA to the linear and 2-d convolutional layers with these names, and freeze all other weights.
 
-    The head is never adapted, even if it shares its weight with an embedding. It is trained in full, unless
-    `train_head` is false. With rank 0 no layer changes: only the head is trained.
+    The head is never adapted. It is trained in full, unless `train_head` is false. With rank 0 no layer changes: only
+    the head is trained. A layer that shares its weight with a table of embeddings is neither adapted nor trained.
 
     Args:
         module: the model, which is changed.
@@ -115,11 +115,12 @@ def add_adapters(
         ConfigError: a pattern fits no layer, or fits one that cannot be replaced. Or the rank is above the sides of all
             adapted layers.
     """
-    of_head = {id(parameter) for name, parameter in module.named_parameters() if name in head}
+    left = {id(parameter) for name, parameter in module.named_parameters() if name in head}
+    left |= {id(table.weight) for table in module.modules() if isinstance(table, nn.Embedding)}
     layers = {
         name: layer
         for name, layer in module.named_modules(remove_duplicate=False)
-        if (isinstance(layer, nn.Linear | nn.Conv2d) or is_transposed(layer)) and id(layer.weight) not in of_head
+        if (isinstance(layer, nn.Linear | nn.Conv2d) or is_transposed(layer)) and id(layer.weight) not in left
     }
     fitting = {name for pattern in where for name in _fitting(pattern, [*layers])}
     chosen = {name: layer for name, layer in layers.items() if name in fitting and rank}

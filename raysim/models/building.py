@@ -1,32 +1,25 @@
 """Build a run's model, with the same initial weights on every host. A separate random stream draws them."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from raysim.config import Config
-from raysim.config.component_blocks import Adapters
-from raysim.models.adapters import add_adapters
 from raysim.models.arrays import Arrays, SplitInputs
 from raysim.models.flat import FlatModel
-from raysim.models.freezing import freeze, freeze_statistics, share_frozen
+from raysim.models.freezing import freeze_statistics, share_frozen
 from raysim.models.hugging_face.network import PretrainedNetwork
+from raysim.models.initial_weights import set_weights
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
-from raysim.models.peft_layout import load_adapters
 from raysim.models.precision import compute_in_bfloat16
 from raysim.models.random_features import add_random_features
 from raysim.models.recomputing import recompute_blocks
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
-from raysim.models.weight_files import load_weights, read_weights
-from raysim.models.weight_sources import find_model_weights
 from raysim.system import seeding
 from raysim.system.capacity import require_memory
 from raysim.system.custom_code import is_custom, place_of
 from raysim.system.errors import ConfigError, describe_error
-from raysim.system.hub_files import holds_adapters
 from raysim.system.switches import guard_switches
 
 
@@ -52,52 +45,27 @@ def _build(
 ) -> tuple[nn.Module, list[str]]:
     """Build the module, see `build_model`. Return also what was done with its file of weights."""
     spec = config.model
+
+    def samples() -> Tensor:
+        return two_samples(module, shape, vocabulary)
+
     with seeding.generators_restored():
         seeding.seed_all(config.seed, "initial weights")
         module = _construct(config, shape, classes, vocabulary)
         if spec.checkpointing:
             recompute_blocks(module, name_model(config))
         if config.heads > 1:
-            module = _with_heads(module, config, two_samples(module, shape, vocabulary))
-    if spec.adapters is None:
-        freeze(module, spec.freeze)
-    weights, path, with_adapters = None, find_model_weights(spec), False
-    of_peft = path is not None and holds_adapters(path)
-    x = two_samples(module, shape, vocabulary) if new_head and path is not None else None
-    if path is not None and not of_peft:
-        weights = read_weights(module, path, spec.prefix)
-        with_adapters = spec.adapters is not None and any(name.endswith(".lora_a.weight") for name in weights.tensors)
-        if not with_adapters:
-            load_weights(module, weights, spec.prefix, x)
-    if spec.adapters is not None:
-        _add_adapters(module, config, spec.adapters, two_samples(module, shape, vocabulary))
-        freeze(module, spec.freeze)
-    notes = load_adapters(module, path, spec.adapters) if path is not None and of_peft else list[str]()
-    if weights is not None and with_adapters:  # the model of a run, not the file that it began with
-        load_weights(module, weights, spec.prefix, x)
+            module = _with_heads(module, config, samples())
+    weights = set_weights(module, spec, config.seed, samples(), new_head)
     if spec.random_features is not None:
-        x = two_samples(module, shape, vocabulary)
-        add_random_features(module, x, spec.random_features, config.seed, name_model(config))
+        add_random_features(module, samples(), spec.random_features, config.seed, name_model(config))
     freeze_statistics(module)
     if spec.cache:
-        module = begin_late(module, two_samples(module, shape, vocabulary), name_model(config))
+        module = begin_late(module, samples(), name_model(config))
     if spec.precision == "bfloat16":
         compute_in_bfloat16(module, name_model(config))
-    if weights is not None:
-        share_frozen(module, weights.tensors)  # last, as it compares the types of numbers
-    elif isinstance(module, PretrainedNetwork):
-        share_frozen(module, module.mapped_tensors())
-    own = module.notes if isinstance(module, PretrainedNetwork) else ()
-    return module, [*own, *notes, *(() if weights is None else weights.notes)]
-
-
-def _add_adapters(module: nn.Module, config: Config, adapters: Adapters, x: Tensor) -> None:
-    """Add the adapters of the config. A separate random stream draws them. x are two samples, which find the head."""
-    with seeding.torch_restored():
-        seeding.seed_torch(config.seed, "initial weights", "adapters")
-        head = find_head(module, x)
-        choice: dict[str, Any] = {"head": head, "train_head": adapters.head, "dropout": adapters.dropout}
-        add_adapters(module.train(), adapters.rank, adapters.where, adapters.scale, **choice)
+    share_frozen(module, weights.tensors)  # last, as it compares the types of numbers
+    return module, weights.notes
 
 
 def _construct(config: Config, shape: tuple[int, ...], classes: int, vocabulary: Ids) -> nn.Module:
@@ -149,8 +117,8 @@ def check_model(
 
     Raises:
         ConfigError: see `build_model`; or the file of weights has NaN. Or the model fails on the samples, or its output
-            does not have the objective's shape, such as [B, classes] for classification. Or it changes a switch of
-            torch's.
+            does not have the objective's shape, such as [B, classes] for classification. A pretrained language model
+            may have more ids than the data. Or it changes a switch of torch's.
     """
     with guard_switches(f"model.name: {name_model(config)}", ConfigError):
         return _build_and_try(config, shape, classes, vocabulary, new_head)
@@ -160,6 +128,9 @@ def _build_and_try(config: Config, shape: tuple[int, ...], classes: int, vocabul
     """Return the model, see `check_model`."""
     _require_room(config, shape, classes, vocabulary)
     module, notes = _build(config, shape, classes, vocabulary, new_head)
+    if isinstance(module, PretrainedNetwork) and config.resources.cuda_graphs:
+        why = "as its passes depend on the values of masks, allowed: false"
+        raise ConfigError(f"resources.cuda_graphs: found true for {config.model.name}, {why}")
     model = FlatModel(module)
     model.notes = tuple(notes)
     for name, parameter in model.module.named_parameters() if config.model.weights is not None else ():
@@ -178,7 +149,8 @@ def _build_and_try(config: Config, shape: tuple[int, ...], classes: int, vocabul
         ) from error
     actual = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
     expected = (2, *config.objective.make().output_shape(first_shape(shape, vocabulary), classes))
-    if actual != expected:
+    padded = isinstance(actual, tuple) and actual[:-1] == expected[:-1] and actual[-1] > classes
+    if actual != expected and not (padded and isinstance(module, PretrainedNetwork) and len(expected) > 2):
         raise ConfigError(
             f"model.name: {name_model(config)} returns {actual} for 2 samples, allowed: a tensor of {expected}"
         )

@@ -43,7 +43,7 @@ def rename_efficientnet(module: nn.Module, state: Mapping[str, Tensor]) -> dict[
     """
     if (epsilon := getattr(getattr(module, "bn1", None), "eps", EPSILON)) != EPSILON:
         found = getattr(module, "default_cfg", {}).get("architecture", "an EfficientNet")
-        problem = f"found weights that were converted from TensorFlow for {found}, whose BatchNorm epsilon is {epsilon}"
+        problem = f"found weights that were converted from TensorFlow for {found} with a BatchNorm epsilon of {epsilon}"
         raise ConfigError(f"model.weights: {problem}; allowed: model.architecture: tf_{found}")
     groups = [[*group.children()] for group in module.get_submodule("blocks").children()]
     places = [f"blocks.{i}.{j}" for i, group in enumerate(groups) for j, _ in enumerate(group)]

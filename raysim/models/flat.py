@@ -59,8 +59,8 @@ class Weights:
 class FlatModel:
     """A module with tensors that are views of flat vectors, so that one operation on a vector changes the whole model.
 
-    Frozen parameters, the statistics of frozen BatchNorm, boolean buffers and those with persistent=False (constants)
-    are in no vector and are not sent, as every host builds the same.
+    Constants are in no vector and are not sent, as every host builds the same. They are frozen parameters, statistics
+    of frozen BatchNorm, boolean buffers, and buffers with persistent=False.
 
     Attributes:
         module: the torch module.

@@ -34,8 +34,9 @@ class InBfloat16:
 def compute_in_bfloat16(module: nn.Module, model: str) -> None:
     """Make the module's passes compute in bfloat16 and return float32, and store frozen matrices in bfloat16.
 
-    Frozen vectors, such as the weights of norms, stay in float32: not all layers take them in another type than their
-    inputs.
+    Other frozen parameters stay in float32, such as biases, norms and position codes. Autocast does not round them all,
+    and not all layers take them in another type than their inputs. It does not round tables of embeddings either. They
+    are the largest matrices of many language models, and are stored rounded.
 
     Args:
         module: the module, which is changed.
@@ -48,8 +49,9 @@ def compute_in_bfloat16(module: nn.Module, model: str) -> None:
     for dtype in dtypes - {torch.float32}:
         words = f"found bfloat16, allowed with {model}, which trains parameters of {dtype}: float32"
         raise ConfigError(f"model.precision: {words}")
-    for parameter in module.parameters():
-        if not parameter.requires_grad and parameter.dtype == torch.float32 and parameter.dim() > 1:
+    for name, parameter in module.named_parameters():
+        is_matrix = parameter.dim() > 1 and name.rpartition(".")[2] == "weight"
+        if is_matrix and not parameter.requires_grad and parameter.dtype == torch.float32:
             parameter.data = parameter.data.bfloat16()
     for name in ("forward", "before") if isinstance(module, StagedNetwork) else ("forward",):
         setattr(module, name, InBfloat16(module, getattr(module, name)))

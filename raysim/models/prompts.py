@@ -1,7 +1,7 @@
-"""Prompt modules: what trained prompts add to a frozen vision transformer.
+"""Prompt modules: what trained prompts add to a frozen transformer, for images or texts.
 
-A module receives the query of each image and returns `Filled`: tokens, or prefixes of attention. The query [B, W] is
-the class token's output of the same trunk without prompts and without a gradient.
+A module receives the query of each sample and returns `Filled`: tokens, or prefixes of attention. The query [B, W] is
+the output of the same trunk without prompts and without a gradient: the class token's, or a text's pooled one.
 
 A task may matter to a module. It then has `at_task(task, so_far)`, which the caller uses before each pass: `task` is
 the task in training, or None in evaluation. `so_far` is the number of tasks up to now.
@@ -31,17 +31,32 @@ Prefixes = Mapping[int, tuple[Tensor, Tensor]]
 BlockNumbers = Annotated[tuple[WholeNumber, ...], Field(strict=False)]
 
 
-class L2PKeys(Block):
-    """L2P: tokens from a pool, chosen for each image."""
+class TokenPoolKeys(Block):
+    """A pool of tokens, chosen for each sample."""
 
     kind: Literal["l2p"]
-    """L2P (Wang et al., CVPR 2022): tokens from a pool, in front of the patches."""
+    """L2P (Wang et al., CVPR 2022): tokens from a pool, in front of those of the sample."""
     pool: Count = 10
     """The number of entries of the pool."""
     length: WholeNumber = 5
     """The tokens of an entry."""
     top: Count = 5
-    """The number of entries for an image: those with keys of the largest cosine with its query."""
+    """The number of entries for a sample: those with keys of the largest cosine with its query."""
+
+
+class TextL2PKeys(TokenPoolKeys):
+    """L2P for texts: the tokens are in front of those of the text, at the input of a block."""
+
+    block: Count = 1
+    """The block, from 0, at the input of which the prompts are. They have no position codes."""
+    average: Literal["text_and_prompts", "prompts"] = "text_and_prompts"
+    """The head's input is the mean of these outputs: those of the text that `pool` takes and the prompts, or the
+    prompts."""
+
+
+class L2PKeys(TokenPoolKeys):
+    """L2P for images: the tokens are in front of the patches."""
+
     average: Literal["class_and_prompts", "prompts"] = "class_and_prompts"
     """The head's input is the mean of these output tokens: the class token and the prompts, or the prompts."""
     faithful_positions: bool = False
@@ -88,6 +103,7 @@ class CodaKeys(Block):
 
 
 PromptKeys = L2PKeys | DualKeys | CodaKeys
+TextPromptKeys = TextL2PKeys | DualKeys | CodaKeys
 
 
 @dataclass(frozen=True)
@@ -178,10 +194,28 @@ class L2PPrompts(Pool):
 
     def forward(self, query: Tensor) -> Filled:
         """Return the tokens for images with these queries [B, W], those of the nearest key first."""
+        return Filled(self.tokens(query), self.codes, self._shifted, self._averaged)
+
+    def tokens(self, query: Tensor) -> Tensor:
+        """Return the tokens [B, top length, W] for queries [B, W], those of the nearest key first."""
         with torch.no_grad():
             chosen = cosines(query, self.keys).topk(self._top, 1).indices  # [B, top]
         self._note(query, chosen)
-        return Filled(self.entries[chosen].flatten(1, 2), self.codes, self._shifted, self._averaged)
+        tokens: Tensor = self.entries[chosen].flatten(1, 2)
+        return tokens
+
+
+class TextL2PPrompts(L2PPrompts):
+    """L2P for texts: the same pool, in front of a block's input, without position codes."""
+
+    def __init__(self, keys: TextL2PKeys, width: int) -> None:
+        Pool.__init__(self, keys.pool, width)
+        self.entries = nn.Parameter(torch.empty(keys.pool, keys.length, width).uniform_(-1, 1))
+        self._top, self.first_block = keys.top, keys.block
+
+    def forward(self, query: Tensor) -> Filled:
+        """Return the tokens for texts with these queries [B, W]."""
+        return Filled(self.tokens(query))
 
 
 class DualPrompts(Pool):
@@ -315,7 +349,7 @@ class CodaPrompts(Prompts):
         return torch.where(mask, table.detach(), table)
 
 
-def make_prompts(keys: PromptKeys, width: int, depth: int) -> Prompts:
+def make_prompts(keys: PromptKeys | TextPromptKeys, width: int, depth: int) -> Prompts:
     """Return the prompt module for a trunk of this width and number of blocks.
 
     Raises:
@@ -324,25 +358,31 @@ def make_prompts(keys: PromptKeys, width: int, depth: int) -> Prompts:
     for at_fault, key, problem in _faults(keys, width, depth):
         if at_fault:
             raise ConfigError(f"model.prompts.{key}: {problem}")
-    if isinstance(keys, L2PKeys):
-        return L2PPrompts(keys, width)
+    if isinstance(keys, TokenPoolKeys):
+        return TextL2PPrompts(keys, width) if isinstance(keys, TextL2PKeys) else L2PPrompts(keys, width)
     return DualPrompts(keys, width) if isinstance(keys, DualKeys) else CodaPrompts(keys, width)
 
 
-def _faults(keys: PromptKeys, width: int, depth: int) -> Iterator[tuple[bool, str, str]]:
+def _faults(keys: PromptKeys | TextPromptKeys, width: int, depth: int) -> Iterator[tuple[bool, str, str]]:
     """Yield whether a fault exists, its key and the rest of its message."""
-    if isinstance(keys, L2PKeys):
+    if isinstance(keys, L2PKeys | TextL2PKeys):
         yield keys.top > keys.pool, "top", f"found {keys.top}, allowed: at most pool ({keys.pool})"
-        empty = keys.average == "prompts" and not keys.length
-        yield empty, "average", "found prompts, allowed with length 0: class_and_prompts"
+        empty, other = keys.average == "prompts" and not keys.length, type(keys).model_fields["average"].default
+        yield empty, "average", f"found prompts, allowed with length 0: {other}"
+        if isinstance(keys, TextL2PKeys):
+            yield keys.block >= depth, "block", f"found {keys.block}, allowed: 1 to {depth - 1}, a block of the model"
         return
     general = keys.general_blocks if isinstance(keys, DualKeys) else ()
     blocks = [*general, *keys.blocks]
     key = "general_blocks" if max(general, default=0) >= depth else "blocks"
-    yield max(blocks, default=0) >= depth, key, f"found {max(blocks, default=0)}, allowed: below model.depth ({depth})"
+    yield (
+        max(blocks, default=0) >= depth,
+        key,
+        f"found {max(blocks, default=0)}, allowed: below the model's depth ({depth})",
+    )
     yield len({*blocks}) < len(blocks), "blocks", f"found {blocks} in all, allowed: each block once"
     if isinstance(keys, CodaKeys):
         fits = f"allowed: at most pool ({keys.pool})"
         yield keys.per_task > keys.pool, "per_task", f"found {keys.per_task}, {fits}"
-        orthonormal = f"allowed: at most model.width ({width}), as its rows are orthonormal"
+        orthonormal = f"allowed: at most the model's width ({width}), as its rows are orthonormal"
         yield keys.pool > width, "pool", f"found {keys.pool}, {orthonormal}"

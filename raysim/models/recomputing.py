@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from raysim.models.hugging_face.prompted import PromptedNetwork
 from raysim.system.errors import ConfigError
 
+MARK = "recomputed"  # the attribute of such blocks
 CONTAINERS = (nn.Sequential, nn.ModuleList)
 
 
@@ -59,24 +61,28 @@ def recompute_blocks(module: nn.Module, model: str) -> None:
     """Make a module's blocks (see `find_blocks`) compute their activations again in the backward pass.
 
     Raises:
-        ConfigError: the module has no blocks.
+        ConfigError: the module has no blocks, or takes prompts in, which are gone in the backward pass.
     """
+    if isinstance(module, PromptedNetwork):
+        allowed = "allowed: false with model.prompts of hugging_face"
+        raise ConfigError(f"model.checkpointing: found true, {allowed}")
     blocks = [*find_blocks(module)]
     if not blocks:
         allowed = "allowed: a model of blocks, such as transformer, vit or resnet18; or false"
         raise ConfigError(f"model.checkpointing: found true for {model}, which has no blocks, {allowed}")
+    # the first call imports torch's compiler: here, so that forked processes share it and the estimate counts it
+    checkpoint(torch.relu, torch.zeros(1), use_reentrant=False)
     for block in blocks:
-        name = "forward"  # a method, which mypy lets nobody assign
-        setattr(block, name, Recomputed(block, block.forward))
+        vars(block).update({"forward": Recomputed(block, block.forward), MARK: True})
 
 
 def recomputed_blocks(module: nn.Module) -> list[nn.Module]:
     """Return the blocks that compute their activations again in the backward pass."""
-    return [block for block in module.modules() if isinstance(vars(block).get("forward"), Recomputed)]
+    return [block for block in module.modules() if vars(block).get(MARK)]
 
 
 def find_blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the blocks: modules with layers of their own in an nn.Sequential or nn.ModuleList, without those inside.
+    """Yield the blocks: the outermost modules with inner layers in an nn.Sequential or nn.ModuleList.
 
     An nn.Sequential is no block itself.
     """

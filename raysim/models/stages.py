@@ -173,7 +173,7 @@ def _varies(module: nn.Module) -> bool:
 def _as_staged(module: nn.Module) -> StagedNetwork | None:
     """Return a network with its stages, and None for others.
 
-    Known are networks that call their children in order, and those whose model function says how (`as_staged`).
+    Known are networks that call their children in order, and those with a function `as_staged` among their attributes.
     """
     if (as_staged := vars(module).get("as_staged")) is not None:
         staged: StagedNetwork = as_staged(module)

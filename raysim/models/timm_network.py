@@ -28,7 +28,7 @@ def timm_network(
         bool, doc("whether they are normalized with the architecture's mean and deviation, not by dataset.normalize")
     ] = True,
 ) -> nn.Module:
-    """Any classifier of timm by `architecture`, resized input; its files of weights fit (model.weights).
+    """Any classifier of timm by `architecture`, resized input; weights: its files, or efficientnet-lite0.
 
     The model converts images [B, 1 or 3, H, W] of pixels from 0 to 1 to RGB. It resizes them to `input_size` x
     `input_size` (as in Pillow) and normalizes them, both as timm does for this architecture. It does not crop. timm

@@ -14,7 +14,7 @@ class TimmStages(StagedNetwork):
 
     Args:
         stages_of: it returns the network's stages after its preparation of images.
-        network: the network, whose layers this one shares.
+        network: the network. This one has the same layers.
     """
 
     def __init__(self, stages_of: Callable[[Any], Iterator[Stage]], network: nn.Module) -> None:

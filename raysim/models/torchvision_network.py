@@ -29,7 +29,7 @@ def torchvision_network(
         bool, doc("whether they are normalized with ImageNet's mean and deviation, not by dataset.normalize")
     ] = True,
 ) -> nn.Module:
-    """Any classifier of torchvision by `architecture`, resized input; its files of weights fit (model.weights).
+    """Any classifier of torchvision by `architecture`, resized input; weights: its files, or DEFAULT by name.
 
     The model converts images [B, 1 or 3, H, W] of pixels from 0 to 1 to RGB. It resizes them to `input_size` x
     `input_size` (bilinear, as in Pillow) and normalizes them, as torchvision's weights expect. It does not crop.

@@ -19,7 +19,7 @@ Answers = Sequence[str] | Sequence[Sequence[int]]
 
 
 class Choices(TokenMetric):
-    """The share of samples whose reference has the largest log p among given answers. The first one wins a tie.
+    """The share of samples with a reference of the largest log p among given answers. The first one wins a tie.
 
     The log p of an answer is the sum over its tokens. The end of the answer does not count.
 
@@ -45,12 +45,17 @@ class Choices(TokenMetric):
             for answer in self._answers
         ]
 
-    def check(self, targets: Tensor) -> str | None:
+    def check(self, targets: Tensor, ids: int) -> str | None:
         """Accept only references that are among the answers, with room for the longest answer.
 
         Raises:
-            ConfigError: an answer has no token, or two have the same.
+            ConfigError: an answer has no token or an unknown one, or two have the same.
         """
+        highest = max(number for answer in self._ids for number in (*answer, 0))
+        if highest >= ids:
+            raise ConfigError(
+                f"objective.choices: found the id {highest}, allowed: 0 to {ids - 1}, which the data have"
+            )
         if not all(self._ids) or len({*self._ids}) < len(self._ids):
             allowed = "answers with different tokens, at least one in each"
             raise ConfigError(f"objective.choices: found {show([*self._answers])}, allowed: {allowed}")

@@ -1,7 +1,7 @@
 """Prompts and references of texts, and what a model appends to prompts: the most likely tokens, or given ones.
 
 Targets are int64 [n, length] with IGNORED where nothing counts. The first run of counted targets is the reference. The
-prompt ends at the position whose target is the reference's first token.
+target of the prompt's last position is the reference's first token.
 """
 
 from collections.abc import Mapping, Sequence

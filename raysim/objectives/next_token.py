@@ -81,7 +81,7 @@ class NextToken(Objective):
         if empty.size:
             found = f"found a sample of which no token counts, only padding or {IGNORED} (row {empty[0]})"
             return f"{found}, allowed: at least one token in each; leave such samples out"
-        return self.measured.check(self._counted(torch.from_numpy(targets)))
+        return self.measured.check(self._counted(torch.from_numpy(targets)), ids)
 
     def outputs(self, targets: npt.NDArray[Any], ids: int) -> int:
         """Return the size of the vocabulary."""

@@ -17,8 +17,8 @@ from raysim.objectives.words import find_words
 def common_length(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
     """Return the length of the longest common subsequence.
 
-    One bit for each element of `first`, and one addition for each of `second` (Crochemore et al., A fast and practical
-    bit-vector algorithm for the longest common subsequence problem, Information Processing Letters 80, 2001).
+    There is a bit for each element of `first`, and an addition for each of `second`: Crochemore et al., "A fast and
+    practical bit-vector algorithm for the longest common subsequence problem", IPL 80, 2001.
 
     >>> common_length("the cat sat on the mat".split(), "the cat is on the mat".split())
     5
@@ -48,7 +48,7 @@ class RougeL(TokenMetric):
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
 
-    def check(self, targets: Tensor) -> str | None:
+    def check(self, targets: Tensor, ids: int) -> str | None:
         """Accept ids that the tokenizer has."""
         return self._generation.check(targets)
 

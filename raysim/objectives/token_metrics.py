@@ -27,8 +27,10 @@ class TokenMetric(ABC):
     continues: ClassVar[bool] = True
     """Whether it needs ids, see `Objective.continues`."""
 
-    def check(self, targets: Tensor) -> str | None:
+    def check(self, targets: Tensor, ids: int) -> str | None:
         """Return a problem with the targets of a split, as `found ..., allowed: ...`, or None.
+
+        `ids` is the number of ids that the model returns.
 
         Raises:
             ConfigError: there is no tokenizer where one is named.
@@ -119,7 +121,7 @@ class ExactMatch(TokenMetric):
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
 
-    def check(self, targets: Tensor) -> str | None:
+    def check(self, targets: Tensor, ids: int) -> str | None:
         """Accept ids that the tokenizer has."""
         return self._generation.check(targets)
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from raysim.config.error_text import shorten, show
 from raysim.system.errors import ConfigError, first_line
-from raysim.system.hub_files import find_folder
+from raysim.system.hub_files import LONGEST_REASON, find_folder
 from raysim.system.importing import import_extra
 
 ALLOWED = "a folder with tokenizer.json and tokenizer_config.json, as save_pretrained writes it"
@@ -26,7 +25,7 @@ def load_tokenizer(key: str, name: str) -> Any:
     """
     folder = find_folder(key, name)
     if not folder.is_dir():
-        raise ConfigError(f"{key}: found {show(name)}, which has no tokenizer, allowed: a folder with tokenizer.json")
+        raise ConfigError(f"{key}: found {name!r}, which has no tokenizer, allowed: a folder with tokenizer.json")
     transformers = import_extra("transformers", "transformers")
     try:
         with _quiet():
@@ -34,10 +33,10 @@ def load_tokenizer(key: str, name: str) -> Any:
                 str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
             )
     except Exception as error:  # of a missing, a damaged or an unknown file
-        reason = shorten(first_line(error))
-        raise ConfigError(f"{key}: no tokenizer can be read from {folder} ({reason}), allowed: {ALLOWED}") from error
+        found = f"found {name!r}, which has no tokenizer that can be read ({first_line(error)[:LONGEST_REASON]})"
+        raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}") from error
     if not getattr(tokenizer, "is_fast", False):
-        found = f"found {show(name)} with the slow tokenizer {type(tokenizer).__name__}"
+        found = f"found {name!r} with the slow tokenizer {type(tokenizer).__name__}"
         raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}")
     return tokenizer
 

@@ -26,7 +26,7 @@ def test_images_that_hosts_decode_give_the_bits_of_a_local_run_in_memory(tmp_pat
         "methods": {"er": {}},
         "model": {"name": "mlp", "hidden": [5]},
         "training": {"rounds_per_task": 2, "batch_size": 4},
-        "resources": {"actors": 2},
+        "resources": {"cpus_per_actor": 0.5, "clients_per_actor": 1},
         "logging": {"tensorboard": False},
     }
     raysim.run(config, out=tmp_path / "memory", local=True)

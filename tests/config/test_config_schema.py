@@ -49,7 +49,7 @@ DEFAULTS: dict[str, object] = {
         "blur": 0.0,
         "boundaries": "synchronous",
     },
-    "partition": {"kind": "iid", "per": None},
+    "partition": {"kind": "iid", "per": None, "by": None},
     "clients": {"count": 4, "arrive": None, "leave": [], "forget": [], "dropout": 0.0},
     "model": {
         "name": "net",
@@ -127,10 +127,10 @@ def test_the_defaults_are_those_of_the_design() -> None:
 @pytest.mark.parametrize(
     ("overrides", "block"),
     [
-        (["partition.kind=shards"], {"kind": "shards", "shards_per_client": 2, "per": None}),
+        (["partition.kind=shards"], {"kind": "shards", "shards_per_client": 2, "per": None, "by": None}),
         (
             ["partition.kind=dirichlet"],
-            {"kind": "dirichlet", "alpha": 0.3, "min_samples": 10, "balanced": True, "per": None},
+            {"kind": "dirichlet", "alpha": 0.3, "min_samples": 10, "balanced": True, "per": None, "by": None},
         ),
         (["scenario={kind: class_incremental, tasks: 5}"], {"kind": "class_incremental", "tasks": 5,
          "order": "same", "online": False, "blur": 0.0, "first_task_classes": None, "class_order": "natural",

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_tokenizers import word_level
 
 from raysim.data.dataset import MissingData
 from raysim.data.hugging_face import hugging_face
@@ -209,3 +210,46 @@ def test_columns_and_splits_that_are_not_there_are_named(tmp_path, keys, words):
     with pytest.raises(ConfigError) as error:
         hugging_face(tmp_path, False, **{"path": "pets", "image": "picture", "label": "kind", **keys})
     assert str(error.value).startswith(words)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_texts_are_read_from_files(tmp_path, kind):
+    """As text_jsonl reads them. Of the training texts, the is 2, cat and dog 3 and 4, and a test text has no more.
+
+    The tokenizer's ids of the first text are [CLS] 2, [UNK] 1, cat 4 and [SEP] 3.
+    """
+    datasets = pytest.importorskip("datasets")
+    for part, rows in (("train", [("the cat", "b", 1), ("the dog", "a", 2)]), ("test", [("a cat", "a", 3)])):
+        of = datasets.Dataset.from_list([dict(zip(("said", "topic", "day"), row, strict=True)) for row in rows])
+        (tmp_path / "texts").mkdir(exist_ok=True)
+        {"jsonl": of.to_json, "csv": of.to_csv, "parquet": of.to_parquet}[kind](tmp_path / "texts" / f"{part}.{kind}")
+    keys = {"path": str(tmp_path / "texts"), "text": "said", "label": "topic", "length": 4, "columns": ("day",)}
+    found = hugging_face(tmp_path, False, **keys)
+    assert (found.words, found.names) == (("the", "cat", "dog"), ("a", "b"))
+    assert (found.train.x.tolist(), found.test.x.tolist()) == ([[2, 3, 0, 0], [2, 4, 0, 0]], [[1, 3, 0, 0]])
+    assert (found.train.y.tolist(), found.test.y.tolist()) == ([1, 0], [0])
+    assert (found.train.columns["day"].tolist(), found.test.columns["day"].tolist()) == ([1, 2], [3])
+    tokenizer = word_level(tmp_path / "words", ["cat", "dog"])
+    tokens = hugging_face(tmp_path, False, **keys, tokenizer=tokenizer, target="next_token")
+    assert tokens.train.y.tolist() == [[1, 4, 3, -100], [1, 5, 3, -100]]
+    assert tokens.train.columns["topic"].tolist() == ["b", "a"]
+
+
+def test_texts_that_are_none_and_keys_of_images_are_named(tmp_path, monkeypatch):
+    split = Rows({"said": ["a", None], "kind": [0, 1]})
+    replace_package(monkeypatch, {"train": split, "test": split})
+    keys = {"path": "talk", "text": "said", "label": "kind"}
+    with pytest.raises(
+        ConfigError, match=r"dataset\.text: found null in row 1 of train, column 'said', allowed: a text"
+    ):
+        hugging_face(tmp_path, False, **keys)
+    with pytest.raises(
+        ConfigError, match=r"dataset\.text: found 'sad', allowed: one of \['said', 'kind'\]; did you mean"
+    ):
+        hugging_face(tmp_path, False, **{**keys, "text": "sad"})
+    for key, value in (("size", 4), ("grey", True), ("image", "picture")):
+        with pytest.raises(ConfigError, match=rf"dataset\.{key}: found .*, allowed: .* with dataset\.text"):
+            hugging_face(tmp_path, False, **keys, **{key: value})
+    for key, value in (("length", 4), ("tokenizer", "minilm-l6"), ("target", "next_token")):
+        with pytest.raises(ConfigError, match=rf"dataset\.{key}: found .*, allowed: .* without dataset\.text"):
+            hugging_face(tmp_path, False, path="talk", **{key: value})

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -13,7 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from small_configs import SMALL
 
+from raysim.cli import main
+from raysim.config import load
 from raysim.config.lookup import resolve
 from raysim.data.dataset import Dataset, MissingData, Unread
 from raysim.data.image_sets import sets
@@ -49,7 +53,7 @@ def without_checksums(monkeypatch) -> Callable[[str], None]:
 
     def drop(name: str) -> None:
         record = sets.RECORDS[name]
-        free = {key: [replace(one, md5=None) for one in getattr(record, key)] for key in ("lists", "archives")}
+        free = {key: [replace(one, md5=None) for one in getattr(record, key)] for key in ("lists", "archives", "loose")}
         monkeypatch.setitem(sets.RECORDS, name, replace(record, **free))
 
     return drop
@@ -126,7 +130,7 @@ def test_cub(tmp_path):
     assert "image 3 has the label '9' and the part '1', allowed: 1 to 2, and 0 or 1" in refusal(tmp_path, "cub200")
 
 
-def test_cars(tmp_path):
+def test_cars(tmp_path, without_checksums):
     io_ = pytest.importorskip("scipy.io")
     folder = tmp_path / "stanford_cars"
     (folder / "devkit").mkdir(parents=True)
@@ -142,6 +146,8 @@ def test_cars(tmp_path):
     draw(folder / "cars_train" / "00001.png", 1)
     draw(folder / "cars_train" / "00002.png", 2)
     draw(folder / "cars_test" / "00001.png", 3)
+    assert "cars_test_annos_withlabels.mat has the MD5 digest" in refusal(tmp_path, "cars")
+    without_checksums("cars")
     found = read(tmp_path, "cars")
     assert (shown(found.train), shown(found.test)) == ([(1, 1), (2, 0)], [(3, 0)])
     assert found.names == ("AM General", "Acura")
@@ -312,7 +318,7 @@ def test_what_is_missing_says_which_file_from_where(tmp_path, name):
         read(tmp_path, name)
     record, said = sets.RECORDS[name], str(refused.value)
     assert record.site in said
-    assert f"put it into {tmp_path}" in said
+    assert f"put it into {tmp_path / record.archives[0].place if record.archives else tmp_path}" in said
     assert refused.value.declared is not None
     domain = next(iter(record.counts))
     assert (refused.value.declared.train, refused.value.declared.test) == record.counts[domain]
@@ -333,3 +339,28 @@ def test_named_sets_are_read_from_the_disk_too(tmp_path):
 def test_a_list_is_a_file_and_where_it_is_published():
     for record in sets.RECORDS.values():
         assert all(isinstance(one, SplitList) and one.site for one in record.lists)
+
+
+def test_download_takes_a_datasets_name(tmp_path, capsys, without_checksums):
+    """It unpacks what is there, and says else which file is needed."""
+    without_checksums("imagenet_a")
+    options = [f"dataset.root={tmp_path}", "dataset.size=8"]
+    assert main(["download", "imagenet_a", *options]) == 2
+    assert "get imagenet-a.tar from https://people.eecs.berkeley.edu" in capsys.readouterr().err
+    pack(tmp_path / "imagenet-a.tar", {f"imagenet-a/{name}": content for name, content in IMAGES.items()})
+    assert main(["download", "imagenet_a", *options]) == 0
+    assert capsys.readouterr().out == f"imagenet_a: 8 training and 2 test samples in {tmp_path}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "said"),
+    [
+        ("image_folder", {"path": "x", "load": "ram"}, "dataset.load: found 'ram', allowed: memory, disk or null"),
+        ("cub200", {"decoded_gib": -1}, "dataset.decoded_gib: found -1, allowed: a number >= 0 or null"),
+        ("office31", {"domain": "photo"}, "dataset.domain: found 'photo', allowed: amazon, dslr or webcam"),
+        ("imagenet_r", {"split": "official"}, "dataset.split: found 'official', allowed: lists or drawn"),
+    ],
+)
+def test_a_wrong_value_is_one_line(name, keys, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load({**SMALL, "dataset": {"name": name, **keys}})

@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,22 @@ import pytest
 from PIL import Image
 
 from raysim.config import load
+from raysim.data import custom_files
 from raysim.data.custom_files import image_folder
 from raysim.data.dataset import Dataset, Unread
 from raysim.data.decoded_rows import DecodedRows
+from raysim.data.detection.yolo import yolo
+from raysim.data.image_lists import image_list
 from raysim.data.images_on_disk import ImagesOnDisk
 from raysim.data.loading import load_dataset
 from raysim.federation.data_digest import digest_data
 from raysim.federation.doubts import describe_doubts
+from raysim.federation.features import cache_features
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError, RunError
 
 PER_CLASS = 9
+VIT = {"name": "vit", "width": 8, "depth": 2, "heads": 2, "patch": 4, "input_size": None}
 
 
 @pytest.fixture
@@ -146,16 +152,23 @@ def test_damaged_files_and_16_bits_are_one_line(pets):
     (pets / "pets" / "ant" / "0.png").write_bytes(b"no image")
     Image.fromarray(np.full((8, 8), 4000, np.uint16)).save(pets / "pets" / "ant" / "1.png")
     x, test = (split.x for split in (read(pets, load="disk").train, read(pets, load="disk").test))
-    found = []
+    said = []
     for images in (x, test):
         for row in range(len(images)):
             try:
                 images[row]
             except ConfigError as error:
-                found.append(str(error))
-    assert any("0.png cannot be read as an image (cannot identify its format)" in line for line in found)
+                said.append(str(error))
+    assert any("0.png cannot be read as an image (cannot identify its format)" in line for line in said)
+    deep_color = b"P6 8 8 65535\n" + bytes(range(256)) + bytes(128)
+    (pets / "pets" / "bee" / "2.ppm").write_bytes(deep_color)
+    found = read(pets, load="disk")
+    places = [(x, row) for x in (found.train.x, found.test.x) for row in range(len(x))]
+    images, deep = next((x, row) for x, row in places if x.path(row).suffix == ".ppm")
+    with pytest.raises(ConfigError, match=r"2\.ppm has 16 bits"):
+        images[deep]
     assert any(
-        "1.png has 16 bits, which depend on the largest value of all images, allowed: memory" in line for line in found
+        "1.png has 16 bits, which depend on the largest value of all images, allowed: memory" in line for line in said
     )
 
 
@@ -207,3 +220,97 @@ def test_the_digest_and_the_doubts_decode_nothing(pets, monkeypatch):
     file = federation.dataset.train.x.path(0)
     os.utime(file, ns=(1, 1))
     assert digest_data(build_federation(config(pets, load="disk"))) != before
+
+
+def test_a_folder_is_searched_once_until_it_changes(pets, monkeypatch):
+    """Its list is of the time when all folders were older than two seconds: these are made old here."""
+    for place in (pets / "pets", *(pets / "pets").iterdir()):
+        os.utime(place, ns=(1, 10**9))
+    searched: list[Path] = []
+    searching = custom_files.read_class_folders
+    monkeypatch.setattr(
+        custom_files, "read_class_folders", lambda folder, *a: (searched.append(folder), searching(folder, *a))[1]
+    )
+    first, second = (read(pets, load="disk") for _ in range(2))
+    assert len(searched) == 1
+    assert [first.train.x.path(row) for row in range(28)] == [second.train.x.path(row) for row in range(28)]
+    assert (first.names, first.notes, first.doubts) == (second.names, second.notes, second.doubts)
+    assert np.array_equal(first.test.y, second.test.y)
+    assert len(read(pets, load="disk", test_fraction=0.5).test) > len(second.test)  # another list
+    draw = np.zeros((8, 8, 3), np.uint8)
+    Image.fromarray(draw).save(pets / "pets" / "ant" / "new.png")
+    assert sum(map(len, (read(pets, load="disk").train, read(pets, load="disk").test))) == 4 * PER_CLASS + 1
+    for index in (pets / "decoded").glob("*.npz"):
+        index.write_bytes(index.read_bytes()[:-9])
+    assert len(read(pets, load="disk").train) == len(read(pets).train)
+
+
+def test_a_folder_that_has_only_now_changed_gets_no_list(pets):
+    read(pets, load="disk")
+    assert not [*(pets / "decoded").glob("*.npz")]
+
+
+def test_domains_are_joined_without_decoding_them(pets, simulate):
+    """Two domains of the same classes; the second is half of the first one's images, turned."""
+    for label in ("ant", "bee", "cat", "dog"):
+        (pets / "turned" / label).mkdir(parents=True)
+        for n in range(4):
+            picture = Image.open(pets / "pets" / label / f"{n}.png").rotate(180)
+            picture.save(pets / "turned" / label / f"{n}.png")
+
+    def over(**keys: Any) -> Any:
+        sets = [{"name": "image_folder", "path": path, "size": 8, **keys} for path in ("pets", "turned")]
+        shift = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": sets}}
+        other = {"name": "image_folder", "path": "pets", "size": 8, "root": str(pets), **keys}
+        return load({**config(pets).model_dump(), "dataset": other, "scenario": shift})
+
+    disk, memory = build_federation(over(load="disk")), build_federation(over())
+    assert isinstance(disk.dataset.train.x, Unread)
+    assert np.array_equal(disk.dataset.train.x[:], memory.dataset.train.x)
+    assert np.array_equal(disk.dataset.test.x[:], memory.dataset.test.x)
+    assert simulate(over(load="disk")).sha256 == simulate(over()).sha256
+
+
+def test_lists_and_boxes_are_read_from_the_disk_too(pets):
+    for part, n in (("train", 0), ("test", 1)):
+        lines = [f"{label}/{n}.png {number}" for number, label in enumerate(("ant", "bee", "cat", "dog"))]
+        (pets / f"{part}.txt").write_text("\n".join(lines))
+    keys = {"path": "pets", "train": "train.txt", "test": "test.txt", "size": 8}
+    found = {where: load_dataset(image_list, str(pets), False, {**keys, "load": where}) for where in ("memory", "disk")}
+    assert isinstance(found["disk"].test.x, Unread)
+    assert np.array_equal(found["memory"].test.x, found["disk"].test.x[:])
+    for part, n in (("train", 0), ("val", 1)):
+        (pets / "boxes" / "images" / part).mkdir(parents=True)
+        (pets / "boxes" / "labels" / part).mkdir(parents=True)
+        Image.open(pets / "pets" / "ant" / f"{n}.png").save(pets / "boxes" / "images" / part / "1.png")
+        (pets / "boxes" / "labels" / part / "1.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    keys = {"path": "boxes", "size": 8, "classes": ("ant",)}
+    found = {where: load_dataset(yolo, str(pets), False, {**keys, "load": where}) for where in ("memory", "disk")}
+    assert isinstance(found["disk"].train.x, Unread)
+    assert np.array_equal(found["memory"].train.x, found["disk"].train.x[:])
+
+
+def test_features_of_images_on_the_disk(pets):
+    """The files of features have other names, as the digest is of the table; their content has the same bits."""
+    found = {}
+    for where in ("memory", "disk"):
+        model = {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True}
+        settings = load({**config(pets, load=where).model_dump(), "model": model})
+        found[where] = cache_features(settings, build_federation(settings))
+    assert np.array_equal(found["memory"].dataset.train.x, found["disk"].dataset.train.x)
+
+
+def test_processes_that_read_together_and_one_that_is_killed_leave_whole_rows(pets):
+    """Three processes read all images in other orders; one is killed at once, and what it wrote is whole or unused."""
+    expected, x = read(pets).train.x, read(pets, load="disk").train.x
+    children = []
+    for seed in range(3):
+        child = os.fork()
+        if not child:
+            order = np.random.default_rng(seed).permutation(len(x))
+            os._exit(int(not np.array_equal(x[order], expected[order])))
+        children.append(child)
+    os.kill(children[0], signal.SIGKILL)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert codes[1:] == [0, 0]
+    assert np.array_equal(x[:], expected)

@@ -129,3 +129,28 @@ def test_a_host_has_broadcasts_twice_with_custom_code():
         model = FlatModel(build_model(config, federation.shape, federation.classes))
         needs.append(estimate_memory(config, federation, model).host)
     assert needs[1] - needs[0] == model.weights().nbytes
+
+
+def test_a_step_in_parts_keeps_one_part_and_one_in_bfloat16_half_of_it():
+    """A batch of 4 in two parts keeps the inputs of 2 samples; see the test above for a sample's 64 + 2 * 1,500.
+
+    In bfloat16 each number has 2 bytes, and a pass also keeps the trained weights as they were rounded.
+    """
+    needs = []
+    for keys in ({}, {"training.accumulate": 2}, {"model.precision": "bfloat16"}):
+        config = configs.load(WIDE, keys)
+        federation = build_federation(config)
+        model = FlatModel(build_model(config, federation.shape, federation.classes))
+        needs.append(estimate_memory(config, federation, model).host)
+    assert needs[0] - needs[1] == 2 * 4 * (64 + 2 * 1500)
+    assert needs[0] - needs[2] == 4 * 2 * (64 + 2 * 1500) - model.weights().nbytes // 2
+
+
+def test_methods_with_passes_of_their_own_keep_whole_batches():
+    """A-GEM passes its memory's samples as one batch, in addition to the step's parts."""
+    needs = []
+    for keys in ({}, {"training.accumulate": 2}):
+        config = configs.load({**WIDE, "methods": {"a_gem": {}}}, keys)
+        federation = build_federation(config)
+        needs.append(estimate_memory(config, federation, FlatModel(build_model(config, (1, 8, 8), 10))).host)
+    assert needs[0] == needs[1]

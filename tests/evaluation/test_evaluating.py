@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_refused(done: Any, tmp_path: Path) -> None:
     assert "does not fit the model" in refusal(done.directory, "dataset.shape=[7]")
     assert refusal(done.directory, "training.batch_size=3") == (
         "training.batch_size=3: found a key of training, which the trained model cannot change, allowed: keys of "
-        "dataset, scenario or evaluation"
+        "dataset, scenario, objective or evaluation"
     )
     assert refusal(done.directory, "evaluation.splt=test").startswith("evaluation.splt=test: unknown key 'splt'")
     assert "found 'train', allowed: test or validation" in refusal(done.directory, "evaluation.split=train")

@@ -1,48 +1,38 @@
 """Pretrained models of transformers: equality with transformers' own passes, what is refused, and late passes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from pretrained_folders import DECODERS, IDS, LENGTH, MASK, NAMES, TEXTS, WIDTH, write_folder
+from pretrained_folders import (
+    ARRAYS,
+    DECODERS,
+    IDS,
+    LENGTH,
+    MASK,
+    NAMES,
+    ROWS,
+    TEXTS,
+    WIDTH,
+    built,
+    config_for,
+    write_folder,
+)
 from torch import nn
 from torch.nn import functional
 
 from raysim.config import load
-from raysim.engine.vectorised.support import check_vectorised
 from raysim.models.arrays import Arrays, NamedArray
 from raysim.models.building import build_model, check_model
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import frozen_bytes
 from raysim.models.hugging_face.network import pool_tokens
 from raysim.system.errors import ConfigError
+from raysim.system.hub_files import find_folder
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("quiet_torch")
-
-ARRAYS = Arrays((NamedArray("input_ids", (LENGTH,), IDS), NamedArray("attention_mask", (LENGTH,), 2)))
-BY_COLUMN = {"kind": "by_column", "column": "topic", "tasks": 1}
-ROWS = torch.cat([TEXTS, MASK], 1)
-
-
-def config_for(folder: Path, objective: str = "classification", training: Any = None, **keys: Any) -> Any:
-    return load(
-        {
-            "name": "pretrained",
-            "dataset": {"name": "digits"},
-            "scenario": {"kind": "class_incremental", "tasks": 1} if objective == "classification" else BY_COLUMN,
-            "clients": {"count": 1},
-            "objective": objective,
-            "model": {"name": "hugging_face", "path": str(folder), **keys},
-            "training": {"rounds_per_task": 1, **(training or {})},
-        }
-    )
-
-
-def built(folder: Path, classes: int = 3, vocabulary: Any = ARRAYS, **keys: Any) -> nn.Module:
-    return build_model(config_for(folder, **keys), (2 * LENGTH,), classes, vocabulary)
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +236,16 @@ def test_frozen_weights_are_mapped_from_the_files_also_from_shards(tmp_path: Pat
     assert frozen_bytes(adapted) == (nbytes, 0)
 
 
+def test_files_of_other_classes_of_the_architecture(folders: dict[str, Path], tmp_path: Path) -> None:
+    """A language model's file has the body's names with a prefix, and what a classifier does not use is a note."""
+    model = built(folders["llama causal"], freeze=["body.*"])
+    nbytes = sum(parameter.nbytes for parameter in model.body.parameters())
+    assert frozen_bytes(model) == (nbytes, 0)
+    assert model.notes == ("weights: not used of the file: lm_head.weight",)
+    pooled = check_model(config_for(write_folder(tmp_path, "bert")), (2 * LENGTH,), 3, ARRAYS)
+    assert pooled.notes == ("weights: not used of the file: pooler.dense.bias, pooler.dense.weight",)
+
+
 def test_weights_from_the_seed(folders: dict[str, Path]) -> None:
     one, again = (built(folders["gpt2"], pretrained=False) for _ in range(2))
     assert all(map(torch.equal, one.state_dict().values(), again.state_dict().values()))
@@ -269,75 +269,50 @@ def test_attention_and_dtype(folders: dict[str, Path]) -> None:
         check_model(config_for(folders["bert"], dtype="bfloat16"), (2 * LENGTH,), 3, ARRAYS)
 
 
-def rewritten(folder: Path, out: Path, **keys: Any) -> Path:
-    """Write a folder's config alone, with other values; None leaves a key out."""
-    out.mkdir()
-    values = {**json.loads((folder / "config.json").read_text()), **keys}
-    (out / "config.json").write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
-    return out
+def test_a_model_may_have_more_ids_than_the_data(folders: dict[str, Path]) -> None:
+    """As Qwen2's published ones have, whose tables are rounded up. A loss is over all of them, as in transformers."""
+    config = config_for(folders["llama causal"], objective="next_token", head="causal_lm")
+    fewer = Arrays((NamedArray("input_ids", (LENGTH,), 20), NamedArray("attention_mask", (LENGTH,), 2)))
+    assert check_model(config, (2 * LENGTH,), 20, fewer).head == ("body.lm_head.weight",)
 
 
-def test_what_a_folder_must_have(folders: dict[str, Path], tmp_path: Path) -> None:
-    bert, empty = folders["bert"], tmp_path / "empty"
-    empty.mkdir()
-    cases = [
-        (tmp_path / "absent", {}, "which is no folder, allowed: a folder, hf://OWNER/NAME"),
-        (empty, {}, "has no config.json, allowed: a folder that save_pretrained of transformers wrote"),
-        (rewritten(bert, tmp_path / "a"), {}, "has no weights, allowed: model.safetensors .* model.pretrained=false"),
-        (rewritten(bert, tmp_path / "b", model_type="mine"), {}, "found model_type 'mine' .* such as bert, distilbert"),
-        (
-            rewritten(bert, tmp_path / "c", model_type="mine", auto_map={"AutoModel": "code.py"}),
-            {},
-            r"brings its own code \(auto_map\), which raysim never runs",
-        ),
-        (rewritten(bert, tmp_path / "d", model_type="t5"), {}, "found t5, an encoder with a decoder"),
-        (
-            write_folder(tmp_path / "e", "bert", causal=True),
-            {"head": "causal_lm", "objective": "next_token"},
-            "found causal_lm for bert, in which tokens see those after them, allowed: classifier or none",
-        ),
-    ]
-    for folder, keys, words in cases:
-        with pytest.raises(ConfigError, match=words) as refused:
-            built(folder, **({"pretrained": False} if folder.name in "bcd" else {}), **keys)
-        assert "\n" not in str(refused.value)
+@pytest.mark.slow
+def test_the_packaged_encoder_has_its_published_vectors() -> None:
+    """The sentence's vector as sentence-transformers computes it before it normalizes, with its norm.
 
+    The batch's other text has 3 tokens, so that padding is in it. Then loss and a step as with transformers alone.
+    """
+    pytest.importorskip("all_minilm_l6_v2")
+    folder = find_folder("model.path", "minilm-l6")
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = tokens(["a man walks his dog in the park", "hello"], padding="max_length", max_length=12)
+    rows = torch.cat([torch.tensor(texts["input_ids"]), torch.tensor(texts["attention_mask"])], 1)
+    arrays = Arrays((NamedArray("input_ids", (12,), 30522), NamedArray("attention_mask", (12,), 2)))
+    config = config_for(Path("minilm-l6"), head="none")
+    vectors = build_model(config, (24,), 3, arrays).eval()(rows).detach()
+    torch.testing.assert_close(vectors[0, :3], torch.tensor([0.2237, -0.1605, 0.3229]), atol=6e-5, rtol=0)
+    torch.testing.assert_close(vectors.norm(dim=1), torch.tensor([5.9773, 6.0268]), atol=6e-5, rtol=0)
+    assert abs(float(functional.cosine_similarity(vectors[0], vectors[1], dim=0)) - 0.0011) < 6e-5
 
-def test_what_does_not_fit(folders: dict[str, Path], tmp_path: Path) -> None:
-    bert = folders["bert"]
-    other = rewritten(bert, tmp_path / "wider", hidden_size=16)
-    (other / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes())
-    deeper = rewritten(bert, tmp_path / "deeper", num_hidden_layers=4)
-    (deeper / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes())
-    cut = rewritten(bert, tmp_path / "cut")
-    (cut / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes()[:-9])
-    long = Arrays((NamedArray("input_ids", (17,), IDS),))
-    cases = [
-        (
-            bert,
-            Arrays((NamedArray("input_ids", (LENGTH,), 30), ARRAYS.parts[1])),
-            "found 30 ids in the data, allowed: at most 29",
-        ),
-        (bert, long, "found texts of 17 tokens, allowed: at most 16"),
-        (bert, None, "found samples of numbers, allowed for hugging_face: token ids"),
-        (bert, Arrays((NamedArray("pixels", (3,), 4),)), "found samples {'pixels': .3,.}, allowed for hugging_face"),
-        (other, ARRAYS, "transformers cannot build bert from"),
-        (deeper, ARRAYS, "does not fit bert: not in the file: encoder.layer.3.* and 15 more"),
-        (cut, ARRAYS, "transformers cannot build bert from"),
-    ]
-    for folder, vocabulary, words in cases:
-        with pytest.raises(ConfigError, match=words) as refused:
-            built(folder, vocabulary=vocabulary)
-        assert "\n" not in str(refused.value)
-
-
-def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
-    config = config_for(folders["qwen2"], training={"vectorise": 8})
-    with pytest.raises(
-        ConfigError, match=r"training.vectorise: the model hugging_face cannot compute for several"
-    ) as why:
-        check_vectorised(config, check_model(config, (2 * LENGTH,), 3, ARRAYS))
-    assert "\n" not in str(why.value)
+    flat = check_model(config_for(Path("minilm-l6"), dropout=0.0), (24,), 3, arrays)
+    model: Any = flat.module.eval()
+    body = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    head = nn.Linear(384, 3)
+    head.load_state_dict(model.head.state_dict())
+    mask = rows[:, 12:, None].float()
+    hidden = body(input_ids=rows[:, :12], attention_mask=rows[:, 12:]).last_hidden_state
+    expected = head((hidden * mask).sum(1) / mask.sum(1))
+    labels = torch.tensor([2, 0])
+    losses = [functional.cross_entropy(logits, labels) for logits in (flat(rows), expected)]
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-6, atol=1e-6)
+    for loss in losses:
+        loss.backward()
+    with torch.no_grad():
+        flat.parameters -= 0.1 * flat.gradient
+    for layer in (body, head):
+        torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    for name, parameter in body.named_parameters():
+        torch.testing.assert_close(model.body.get_parameter(name), parameter, rtol=1e-5, atol=1e-6)
 
 
 def test_the_vector_of_a_constant_buffer_is_empty() -> None:

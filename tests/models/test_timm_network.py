@@ -43,7 +43,7 @@ def built(shape: tuple[int, ...] = (3, 8, 8), classes: int = 4, **keys: object) 
 
 # the packaged weights
 
-BLOCKS = (  # repeats, kernel, stride, expansion: Table 1 of EfficientNet, B0; the lite ones have no squeeze and excitation
+BLOCKS = (  # repeats, kernel, stride, expansion: Table 1 of EfficientNet (Tan and Le, ICML 2019), B0
     (1, 3, 1, 1),
     (2, 3, 2, 6),
     (2, 5, 2, 6),
@@ -121,8 +121,8 @@ def test_an_architecture_with_other_padding_is_refused() -> None:
     with pytest.raises(ConfigError) as found:
         built(architecture="efficientnet_lite0", weights="efficientnet-lite0")
     assert str(found.value) == (
-        "model.weights: found weights that were converted from TensorFlow for efficientnet_lite0, whose BatchNorm "
-        "epsilon is 1e-05; allowed: model.architecture: tf_efficientnet_lite0"
+        "model.weights: found weights that were converted from TensorFlow for efficientnet_lite0 with a BatchNorm "
+        "epsilon of 1e-05; allowed: model.architecture: tf_efficientnet_lite0"
     )
 
 

@@ -131,7 +131,7 @@ def test_initial_weights_are_the_seeds(built):
             {"prompts": {"kind": "l2p", "length": 0, "average": "prompts"}},
             "model.prompts.average: found prompts, allowed with length 0: class_and_prompts",
         ),
-        (DIGITS, {"prompts": {"kind": "dual"}}, "model.prompts.blocks: found 4, allowed: below model.depth (2)"),
+        (DIGITS, {"prompts": {"kind": "dual"}}, "model.prompts.blocks: found 4, allowed: below the model's depth (2)"),
         (
             DIGITS,
             {"prompts": {"kind": "dual", "blocks": [1]}},
@@ -140,7 +140,7 @@ def test_initial_weights_are_the_seeds(built):
         (
             DIGITS,
             {"prompts": {"kind": "coda", "blocks": [0], "pool": 17}},
-            "model.prompts.pool: found 17, allowed: at most model.width (16), as its rows are orthonormal",
+            "model.prompts.pool: found 17, allowed: at most the model's width (16), as its rows are orthonormal",
         ),
     ],
 )

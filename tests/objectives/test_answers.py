@@ -1,5 +1,6 @@
 """Metrics of answers: exact match, ROUGE-L and the likelihood of choices, by hand, in any chunks, and in runs."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -62,9 +63,9 @@ def take_apart(federation: Federation, x: Tensor) -> Tensor | Mapping[str, Tenso
     return vocabulary.split(x) if federation.dataset.arrays else x
 
 
-def words_of(folder: Path, words: str) -> str:
-    """Save a tokenizer of these words and [END] = 9, and return its folder."""
-    ids = {word: number for number, word in enumerate(words.split())} | {"[END]": END}
+def words_of(folder: Path, words: str, end: int = END) -> str:
+    """Save a tokenizer of these words and of [END], and return its folder."""
+    ids = {word: number for number, word in enumerate(words.split())} | {"[END]": end}
     core = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=words.split()[0]))
     core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="[END]").save_pretrained(folder)
@@ -146,7 +147,7 @@ def test_choices_are_texts_of_the_tokenizer(tmp_path: Path) -> None:
     targets = federation_of(NextToken()).dataset.test.y
     problem = NextToken(metric="choices", choices=texts[1:], tokenizer=folder).check(targets, IDS)
     assert problem == "found the answer 'b c' (row 0), allowed: those of choices"
-    few = words_of(tmp_path / "few", "pad")  # [END] is 9, so the tokenizer has two ids
+    few = words_of(tmp_path / "few", "pad", end=1)
     problem = NextToken(metric="rouge_l", tokenizer=few).check(targets, IDS)
     assert problem == f"found ids up to 9, allowed: 0 to 1, which objective.tokenizer={few} has"
 
@@ -218,7 +219,7 @@ def test_words_of_other_scripts() -> None:
 def test_logits_that_are_not_finite_are_named_in_later_passes() -> None:
     class Infinite(ByLastId):
         def forward(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
-            return super().forward(x) + (math.inf if self.passes > 2 else 0)
+            return super().forward(x) + (math.inf if self.passes == 3 else 0)
 
     federation = federation_of(NextToken(metric="exact_match", end=END), masked=False)
     chunks = split_into_chunks(federation, 9)
@@ -235,6 +236,35 @@ def test_metrics_of_answers_are_continual_metrics(masked: bool, simulate: Callab
     assert rows == [[2 / 4, 2 / 3]] * 2
     assert simulate(config, places=[[1], [0]]).sha256 == run.sha256
     assert make_objective(config, build_federation(config).dataset).metric.higher_is_better
+
+
+def test_answers_of_instructions(tmp_path: Path, simulate: Callable[..., Any]) -> None:
+    """After "h a" comes "b c": right. After "d" come four of six words: 2 * 4 / (4 + 6). After "h" come four words.
+
+    The reference of "h" is one word: 2 * 1 / (4 + 1). A tokenizer with the words in another order is not the dataset's.
+    """
+    folder = words_of(tmp_path / "words", "pad a b c d e f g h")
+    pairs = [("h a", "b c"), ("d", "e f g a b c"), ("h", "h")]
+    lines = [
+        {"prompt": prompt, "answer": answer, "split": part} for part in ("train", "test") for prompt, answer in pairs
+    ]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    config = RUN | {
+        "dataset": {
+            "name": "instructions",
+            "path": "pairs.jsonl",
+            "root": str(tmp_path),
+            "tokenizer": folder,
+            "length": 12,
+        },
+        "objective": {"name": "next_token", "metric": "rouge_l", "tokenizer": folder, "new_tokens": 4},
+        "scenario": {"kind": "answer_data:halves", "tasks": 1},
+    }
+    (value,) = (row for done in simulate(load(config)).rounds for row in (done.evaluation or {}).values())
+    assert value == [pytest.approx((1 + 0.8 + 2 / 5) / 3, rel=1e-15)]
+    other = words_of(tmp_path / "other", "pad b a c d e f g h")
+    with pytest.raises(ConfigError, match=r"objective.tokenizer: found another one than dataset.tokenizer, allowed"):
+        build_federation(load(config, {"objective.tokenizer": other}))
 
 
 def test_the_estimate_of_an_evaluation_counts_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +294,15 @@ WRONG = [
     ({"metric": "choices", "choices": [[1]], "tokenizer": "x"}, "allowed: texts with objective.tokenizer"),
     ({"metric": "choices", "choices": [[2, 3], [2, 3]]}, "allowed: answers with different tokens"),
     ({"metric": "choices", "choices": [[2, 3], []]}, "allowed: answers with different tokens, at least one in each"),
+    (
+        {"metric": "choices", "choices": [[2, 10]]},
+        "objective.choices: found the id 10, allowed: 0 to 9, which the data",
+    ),
     ({"metric": "choices", "choices": [[2, 3]]}, r"next_token in the training samples: found the answer \[5, 6, 7, 1"),
+    (
+        {"metric": "rouge_l", "model.cache": True},
+        "model.cache: found true, allowed: false with .* which continues text",
+    ),
     ({"metric": "exact_match", "tokenizer": "x"}, "objective.tokenizer: found .x., which is no folder"),
     ({"metric": "rouge_l", "new_tokens": 0}, "objective.new_tokens=0: found 0, allowed: a whole number >= 1"),
 ]
@@ -272,13 +310,14 @@ WRONG = [
 
 @pytest.mark.parametrize(("keys", "words"), WRONG)
 def test_keys_that_do_not_fit_are_named(keys: Mapping[str, Any], words: str) -> None:
-    overrides = {f"objective.{key}": value for key, value in ({"metric": "perplexity", "end": END} | keys).items()}
+    given = {"metric": "perplexity", "end": END} | keys
+    overrides = {key if "." in key else f"objective.{key}": value for key, value in given.items()}
     with pytest.raises(ConfigError, match=words):
         build_federation(load(RUN, overrides))
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    words = rf"objective.tokenizer: no tokenizer can be read from {re.escape(str(tmp_path))} "
+    words = rf"objective.tokenizer: found '{re.escape(str(tmp_path))}', which has no tokenizer"
     with pytest.raises(ConfigError, match=words):
         build_federation(load(RUN, {"objective.tokenizer": str(tmp_path)}))
 

@@ -19,6 +19,7 @@ METHODS = re.findall(r"^\| \[`(\w+)`\]\(methods/", PAGE, re.M)
 KEYS = re.compile("<!-- keys, written by make docs -->(.*?)<!-- end of keys -->", re.DOTALL)
 NO_FILES = {"mnist", "fashion_mnist", "kmnist", "emnist", "usps", "svhn", "cifar10", "cifar100"}  # would be downloaded
 NO_FILES |= {"hugging_face", "parquet"}  # needs its package, too
+NO_FILES |= {"instructions"}  # tests/actors/test_tokenized_texts_on_ray.py
 NO_FILES |= {"coco", "yolo", "carla"}  # boxes from files: tests/data/detection; the runs with boxes are of "driving"
 NO_BITS = {  # where a run's files and processes are; or what needs a cluster or a GPU
     *("name", "dataset.download", "logging", "checkpoint.keep", "checkpoint.tries"),
@@ -26,6 +27,10 @@ NO_BITS = {  # where a run's files and processes are; or what needs a cluster or
     *("resources.cuda_graphs", "resources.deterministic", "resources.gpus_per_actor", "resources.placement"),
     *("resources.memory", "resources.patience", "resources.server_cpus", "resources.server_gpus"),
     *("dataset.image", "dataset.client"),  # of hugging_face
+    # of texts with a tokenizer: transformers makes their ids
+    *("dataset.tokenizer", "dataset.token_types", "dataset.target", "dataset.template"),
+    *("dataset.instruction", "dataset.input", "dataset.output", "dataset.messages"),
+    "objective.tokenizer",  # a folder
     *("dataset.boxes", "dataset.boxes.most", "dataset.boxes.outside"),  # of coco, yolo and carla
     *("callbacks.mlflow.uri", "callbacks.mlflow.experiment", "callbacks.wandb.project", "callbacks.wandb.mode"),
 }

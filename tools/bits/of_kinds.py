@@ -40,6 +40,14 @@ ROADS: Keys = {
     "training.batch_size": 2,
 }
 
+NEXT_TOKEN = {
+    "dataset": {"name": "npz", "path": "tokens.npz", "root": DATA},
+    **TRANSFORMER,
+    "model.causal": True,
+    "model.output": "token",
+    "scenario": {"kind": "bits.own:halves", "tasks": 2},
+}
+
 OTHER_DATA = {
     "roads in rain": Run({**ROADS, "dataset.weather": "rain", "objective.no_object": 0.4, "objective.ignore": 0.5}),
     "roads in fog": Run({**ROADS, "dataset.weather": "fog", **alone("der"), "objective.metric": "mAP50-95"}),
@@ -49,15 +57,16 @@ OTHER_DATA = {
     ),
     "texts, bag": Run({**TEXTS, "model": {"name": "bag_of_embeddings", "width": 6}, **alone("er"), **classes(2)}),
     "texts, transformer": Run({**TEXTS, **TRANSFORMER, "model.vocabulary": 14, **alone("der"), **classes(2)}),
-    "next token": Run(
+    "next token": Run({**NEXT_TOKEN, "objective": {"name": "next_token", "padding": 0}, **alone("er")}),
+    "next token, exact match": Run(
+        {**NEXT_TOKEN, "objective": {"name": "next_token", "padding": 0, "metric": "exact_match", "new_tokens": 3}}
+    ),
+    "next token, ROUGE-L": Run({**NEXT_TOKEN, "objective": {"name": "next_token", "metric": "rouge_l", "end": 4}}),
+    "next token, choices": Run(
         {
-            "dataset": {"name": "npz", "path": "tokens.npz", "root": DATA},
-            **TRANSFORMER,
-            "model.causal": True,
-            "model.output": "token",
-            "objective": {"name": "next_token", "padding": 0},
-            "scenario": {"kind": "bits.own:halves", "tasks": 2},
-            **alone("er"),
+            **NEXT_TOKEN,
+            "dataset.path": "answers.npz",
+            "objective": {"name": "next_token", "metric": "choices", "choices": [[1, 2], [3]], "per_token": True},
         }
     ),
     "numbers": Run({**NUMBERS, **alone("fed_a_gem", sample_size=4)}),
@@ -84,6 +93,10 @@ OTHER_DATA = {
     "texts by day": Run(
         {**TEXTS, "dataset.columns": ["day"], "model": {"name": "bag_of_embeddings", "width": 6}}
         | by_column("day", cuts=["2024-01-11"])
+    ),
+    "texts, clients by day": Run(
+        {**TEXTS, "dataset.columns": ["day"], "model": {"name": "bag_of_embeddings", "width": 6}, **classes(2)}
+        | {"partition": {"kind": "dirichlet", "by": "day", "min_samples": 1}}
     ),
     "few labels": Run({"dataset.label_rate": 0.4, **domains(online=True), **alone("er")}),
     "few labels, cfed": Run({"dataset.label_rate": 0.4, **classes(3, blur=0.3), **alone("cfed", review_share=0.6)}),

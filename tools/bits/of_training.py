@@ -26,6 +26,7 @@ TRAINING = {
         {"training.optimizer": {"lr": 0.05, "momentum": 0.9}, "training.keep_optimizer": True}
         | {"training.precision": "bf16", **alone("er")}
     ),
+    "accumulated": Run({"training.accumulate": 3, "methods": {"er": {}, "scaffold": {}}}),
     "steps, der": Run({"training.local_epochs": None, "training.local_steps": 5, **alone("der")}),
     "cosine rate": Run({"training.lr_decay": {"name": "cosine", "per": "run", "warmup": 1, "least": 0.1}}),
     "rising rate": Run({"training.lr_decay": {"name": "warmup", "per": "task", "rounds": 2}}),
@@ -84,9 +85,34 @@ FROZEN = {
     ),
     "vit, lora": Run({"model": {**VIT, "adapters": {"rank": 2, "where": ["qkv", "fc1"]}}, **alone("fedprox")}),
     "vit": Run({"model": {**VIT, "input_size": None}}),
+    "vit in bfloat16": Run(
+        {"model": {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "precision": "bfloat16"}, **alone("der")}
+    ),
+    "features in bfloat16": Run(
+        {"model": {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True, "precision": "bfloat16"}}
+        | {"dataset.root": DATA, **classes(3)}
+    ),
+    "recomputed blocks": Run(
+        {"model": {**VIT, "adapters": {"rank": 2, "where": ["qkv", "fc1"]}, "checkpointing": True}, **alone("lwf")}
+        | classes(3)
+    ),
     "features": Run(
         {"model": {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True}, "dataset.root": DATA}
         | {**classes(3), **alone("er")}
+    ),
+    "timm, cached": Run(
+        {
+            "model": {
+                "name": "timm",
+                "architecture": "test_efficientnet",
+                "input_size": 32,
+                "freeze": ["conv_stem.*", "bn1.*", "blocks.[0-3].*"],
+                "cache": True,
+            },
+            "dataset.root": DATA,
+            "training.rounds_per_task": 1,
+        }
+        | classes(2)
     ),
     "l2p": Run(
         {"model": {**VIT, "prompts": {"kind": "l2p", "pool": 3, "length": 2, "top": 2, "average": "prompts"}}}

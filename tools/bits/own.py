@@ -123,6 +123,11 @@ def _write_texts(folder: Path, draws: np.random.Generator) -> None:
     arrays: dict[str, Any] = {f"x_{part}": ids[:, :-1] for part, ids in tokens.items()}
     arrays |= {f"y_{part}": ids[:, 1:] for part, ids in tokens.items()}
     np.savez(folder / "tokens.npz", **arrays)
+    for part, ids in tokens.items():  # the answer to ids 4 is 1 2, else it is 3; nothing else counts
+        arrays[f"y_{part}"] = np.full_like(ids[:, 1:], -100)
+        arrays[f"y_{part}"][:, 3:] = np.where((ids[:, 0] == 4)[:, None], [1, 2], [3, -100])
+        arrays[f"x_{part}"][:, 4] = arrays[f"y_{part}"][:, 3]
+    np.savez(folder / "answers.npz", **arrays)
 
 
 def _write_tables(folder: Path) -> None:

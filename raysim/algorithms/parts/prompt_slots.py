@@ -36,7 +36,7 @@ def unfit_prompts(model: FlatModel, kind: type[Prompts]) -> str | None:
     others = [name for other, name in KINDS.items() if any(isinstance(part, other) for part in parts)]
     found = f"prompts of the kind {others[0]}" if others else "no prompts in the model"
     allowed = f"a model with prompts of the kind {KINDS[kind]}"
-    return f"found {found}, allowed: {allowed}; set model={{name: vit, prompts: {{kind: {KINDS[kind]}}}}}"
+    return f"found {found}, allowed: {allowed}; set model.prompts={{kind: {KINDS[kind]}}} of vit or hugging_face"
 
 
 def components_in(model: FlatModel, vector: Tensor) -> Iterator[Tensor]:

@@ -21,7 +21,7 @@ from raysim.data.image_sets.records import (
     Core50Keys,
     DomainNetKeys,
     DrawnKeys,
-    Found,
+    FoundImages,
     ImageSet,
     ListedKeys,
     Office31Keys,
@@ -42,28 +42,28 @@ CATEGORIES = (
 """CORe50's categories, of 5 objects each."""
 
 
-def drawn(record: ImageSet, folder: Path, keys: DrawnKeys) -> Found:
+def drawn(record: ImageSet, folder: Path, keys: DrawnKeys) -> FoundImages:
     """A folder for each class, without an official split: a part is drawn, unless there are folders train and test."""
     found = read_class_folders(folder, None)
     names = tuple(found.train)
     if found.test is not None:
-        return Found(labeled(found.train), labeled(found.test), names, found.notes)
+        return FoundImages(labeled(found.train), labeled(found.test), names, found.notes)
     train, test = draw_split(folder, found.train, keys.test_fraction, keys.seed)
     note = (
         f"there is no official split: {keys.test_fraction:g} of each class, drawn with seed {keys.seed}, is for testing"
     )
-    return Found(labeled(train), labeled(test), names, (note, *found.notes))
+    return FoundImages(labeled(train), labeled(test), names, (note, *found.notes))
 
 
-def listed(record: ImageSet, folder: Path, keys: ListedKeys) -> Found:
+def listed(record: ImageSet, folder: Path, keys: ListedKeys) -> FoundImages:
     """A folder for each class, with lists in YAML (`data`, `targets`) of paths and labels for training and testing."""
     if keys.split == "drawn":
         return drawn(record, folder, keys)
     parts = [_read_yaml(_find_list(one, folder), folder) for one in record.lists]
-    return Found(parts[0], parts[1], _name_by_folder(record, parts), (_said(record),))
+    return FoundImages(parts[0], parts[1], _name_by_folder(record, parts), (_said(record),))
 
 
-def listed_in_json(record: ImageSet, folder: Path, keys: ListedKeys) -> Found:
+def listed_in_json(record: ImageSet, folder: Path, keys: ListedKeys) -> FoundImages:
     """A folder for each class, with a JSON object of lists `train` and `test` of path, label and name."""
     if keys.split == "drawn":
         return drawn(record, folder, keys)
@@ -79,21 +79,21 @@ def listed_in_json(record: ImageSet, folder: Path, keys: ListedKeys) -> Found:
     names = dict(sorted({(label, name) for rows in parts for _, label, name in rows}))
     _require_all(record, names, file)
     splits = [[(path, label) for path, label, _ in rows] for rows in parts]
-    return Found(splits[0], splits[1], tuple(names.values()), (_said(record),))
+    return FoundImages(splits[0], splits[1], tuple(names.values()), (_said(record),))
 
 
-def office_home(record: ImageSet, folder: Path, keys: OfficeHomeKeys) -> Found:
+def office_home(record: ImageSet, folder: Path, keys: OfficeHomeKeys) -> FoundImages:
     """A folder for each domain, with a folder for each class."""
     words = {"art": ("Art",), "clipart": ("Clipart",), "product": ("Product",), "real_world": REAL_WORLD}
     return drawn(record, _domain(folder, words[keys.domain]), keys)
 
 
-def office_31(record: ImageSet, folder: Path, keys: Office31Keys) -> Found:
+def office_31(record: ImageSet, folder: Path, keys: Office31Keys) -> FoundImages:
     """A folder for each domain, with a folder images that has a folder for each class."""
     return drawn(record, _domain(folder, (f"{keys.domain}/images", keys.domain)), keys)
 
 
-def cub(record: ImageSet, folder: Path, keys: SetKeys) -> Found:
+def cub(record: ImageSet, folder: Path, keys: SetKeys) -> FoundImages:
     """images/, and text files with an image's number in each line: its path, its class from 1, its part."""
     images, labels, training = (
         dict(_pairs(folder / name)) for name in ("images.txt", "image_class_labels.txt", "train_test_split.txt")
@@ -106,17 +106,20 @@ def cub(record: ImageSet, folder: Path, keys: SetKeys) -> Found:
             problem = f"image {number} has the label {show(label)} and the part {show(trains)}"
             raise ConfigError(f"dataset.path: {folder}: {problem}, allowed: 1 to {len(names)}, and 0 or 1")
         parts[trains == "0"].append((folder / "images" / path, int(label) - 1))
-    return Found(*parts, names)
+    return FoundImages(*parts, names)
 
 
-def cars(record: ImageSet, folder: Path, keys: SetKeys) -> Found:
+def cars(record: ImageSet, folder: Path, keys: SetKeys) -> FoundImages:
     """cars_train/, cars_test/, and MATLAB files of names and labels from 1 in devkit/ and next to it."""
+    labels = folder / record.loose[0].file
+    if labels.is_file():
+        require_md5("dataset.path", labels, record.loose[0].md5)
     meta = _read_matlab(folder / "devkit" / "cars_meta.mat", "class_names")
     names = tuple(str(one) for one in np.atleast_1d(meta))
     parts = []
     for part, file in (
         ("cars_train", folder / "devkit" / "cars_train_annos.mat"),
-        ("cars_test", folder / "cars_test_annos_withlabels.mat"),
+        ("cars_test", labels),
     ):
         rows = np.atleast_1d(_read_matlab(file, "annotations"))
         try:
@@ -125,10 +128,10 @@ def cars(record: ImageSet, folder: Path, keys: SetKeys) -> Found:
             raise _unreadable(file, error, "annotations with fname and class") from error
         parts.append(images)
     _require_labels(parts, len(names), folder)
-    return Found(parts[0], parts[1], names)
+    return FoundImages(parts[0], parts[1], names)
 
 
-def domainnet(record: ImageSet, folder: Path, keys: DomainNetKeys) -> Found:
+def domainnet(record: ImageSet, folder: Path, keys: DomainNetKeys) -> FoundImages:
     """A folder for each domain, and its lists DOMAIN_train.txt and DOMAIN_test.txt of lines `path label`."""
     parts = []
     for part in ("train", "test"):
@@ -138,10 +141,10 @@ def domainnet(record: ImageSet, folder: Path, keys: DomainNetKeys) -> Found:
         if odd is not None:
             raise ConfigError(f"dataset.path: {file}: found {show(odd)}, allowed: lines of a path, a space and a label")
         parts.append([(folder / path, int(label)) for path, label in rows])
-    return Found(parts[0], parts[1], _name_by_folder(record, parts))
+    return FoundImages(parts[0], parts[1], _name_by_folder(record, parts))
 
 
-def core50(record: ImageSet, folder: Path, keys: Core50Keys) -> Found:
+def core50(record: ImageSet, folder: Path, keys: Core50Keys) -> FoundImages:
     """s1 to s11 (sessions), each with o1 to o50 (objects). The column session is the order of the benchmark's NI."""
     parts: tuple[list[tuple[Path, int]], list[tuple[Path, int]]] = ([], [])
     sessions: tuple[list[int], list[int]] = ([], [])
@@ -153,7 +156,7 @@ def core50(record: ImageSet, folder: Path, keys: Core50Keys) -> Found:
             sessions[tested].extend([session] * len(images))
     names = CATEGORIES if keys.label == "category" else tuple(f"{one}{n}" for one in CATEGORIES for n in range(1, 6))
     columns = [{"session": np.array(numbers, np.int64)} for numbers in sessions]
-    return Found(*parts, names, columns=(columns[0], columns[1]))
+    return FoundImages(*parts, names, columns=(columns[0], columns[1]))
 
 
 def _domain(folder: Path, names: Iterable[str]) -> Path:
@@ -268,7 +271,7 @@ def _said(record: ImageSet) -> str:
     return f"split by {' and '.join(one.file for one in record.lists)}, of {record.lists[0].site}"
 
 
-def require_images(record: ImageSet, found: Found) -> None:
+def require_images(record: ImageSet, found: FoundImages) -> None:
     """Refuse listed images that are not there. Raises MissingData."""
     for part, images in (("training", found.train), ("test", found.test)):
         absent = [path for path, _ in images if not os.path.isfile(path)]

@@ -87,7 +87,7 @@ class SplitList:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundImages:
     """The images that a layout finds."""
 
     train: Labelled
@@ -111,7 +111,7 @@ class ImageSet:
     """The folder below that of the datasets."""
     site: str
     """Where its files are published."""
-    layout: Callable[[ImageSet, Path, Any], Found]
+    layout: Callable[[ImageSet, Path, Any], FoundImages]
     keys: type[SetKeys]
     counts: Mapping[str, tuple[int, int]]
     """The published numbers of training and test images: of each domain, or of "" without domains.

@@ -17,7 +17,7 @@ from raysim.data.image_sets.records import (
     Core50Keys,
     DomainNetKeys,
     DrawnKeys,
-    Found,
+    FoundImages,
     ImageSet,
     ListedKeys,
     Office31Keys,
@@ -112,6 +112,7 @@ DOMAINNET = ImageSet(
     counts={domain: counts for domain, (counts, _) in DOMAINS.items()},
     classes=345,
     archives=[Archive(f"{domain}.zip", domain, md5, "domainnet") for domain, (_, md5) in DOMAINS.items()],
+    loose=[SplitList(f"{{domain}}_{part}.txt", None, "the same page") for part in ("train", "test")],
 )
 OFFICE_HOME = ImageSet(
     name="office_home",
@@ -265,13 +266,15 @@ def _needed(record: ImageSet, domain: str) -> list[Archive]:
 def _where(record: ImageSet, root: Path, domain: str) -> str:
     """Return which files a user has to get, from where, and where to put them."""
     files = [one.named for one in _needed(record, domain)] or [f"the folder {record.folder}"]
-    loose = [f"{one.file} (md5 {one.md5})" if one.md5 else one.file for one in record.loose]
+    named = [(one.file.format(domain=domain), one.md5) for one in record.loose]
+    loose = [f"{file} (md5 {md5})" if md5 else file for file, md5 in named]
     several = " or " if record.name == "eurosat" else ", "
     where = f"get {several.join([*files, *loose])} from {record.site}"
-    return f"{where}, whose terms you accept by that, and put it into {root}; {RELATIVE}"
+    places = {root / one.place for one in _needed(record, domain)} or {root}
+    return f"{where}, if its terms allow your use, and put it into {' and '.join(map(str, places))}; {RELATIVE}"
 
 
-def _compare(record: ImageSet, found: Found, published: int) -> list[str]:
+def _compare(record: ImageSet, found: FoundImages, published: int) -> list[str]:
     """Return a warning if there are other numbers of images than published."""
     count = len(found.train) + len(found.test)
     if count == published or not record.exact:

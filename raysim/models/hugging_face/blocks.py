@@ -96,9 +96,10 @@ class Blocks(Sequence[nn.Module]):
         return before, after
 
     def install(self) -> None:
-        """Let passes leave blocks out. Without `beginning_at` and `ending_at` they compute as before."""
+        """Let passes leave blocks out. Outside of `beginning_at` and `ending_at` all blocks compute."""
         for number, block in enumerate(self._list):
-            vars(block)["forward"] = _Skipping(block.forward, number)
+            if not isinstance(vars(block).get("forward"), _Skipping):
+                vars(block)["forward"] = _Skipping(block.forward, number)
 
     @contextmanager
     def beginning_at(self, first: int, given: Tensor | None) -> Iterator[None]:

@@ -1,12 +1,14 @@
 """The model `hugging_face`: an encoder or a causal language model of transformers by its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Lt, doc
+from pydantic import Field
 from torch import nn
 
+from raysim.config.block import Allowed
 from raysim.config.error_text import either, shorten
 from raysim.models.hugging_face.folder import (
     CONFIG,
@@ -19,9 +21,12 @@ from raysim.models.hugging_face.folder import (
     weight_files,
 )
 from raysim.models.hugging_face.network import Pool, PretrainedNetwork
+from raysim.models.hugging_face.prompted import PromptedNetwork
 from raysim.models.hugging_face.trial import try_pass
+from raysim.models.prompts import CodaKeys, DualKeys, TextL2PKeys, TextPromptKeys
 from raysim.system.errors import ConfigError
 
+SHOWN = 4  # names in a note
 ARRAYS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -49,7 +54,13 @@ def hugging_face(
         Literal["sdpa", "eager"], doc("torch's fused attention, or plain operations with other last bits")
     ] = "sdpa",
     dropout: Annotated[
-        Annotated[float, Ge(0), Lt(1)] | None, doc("all dropout probabilities; null is those of config.json")
+        Annotated[float, Ge(0), Lt(1)] | None,
+        doc("all dropout probabilities; null is those of config.json, and 0 with prompts"),
+    ] = None,
+    prompts: Annotated[
+        Annotated[TextL2PKeys | DualKeys | CodaKeys, Field(discriminator="kind")] | None,
+        Allowed("null or a block with kind: l2p, dual or coda, and the keys that this has"),
+        doc("trained prompts of an encoder with a classifier; all other weights except the head's are then frozen"),
     ] = None,
     vocabulary: Annotated[
         Annotated[int, Ge(1)] | None, doc("the number of ids in the samples; null is as many as the data have")
@@ -66,7 +77,7 @@ def hugging_face(
     if pretrained and len(files) == 1:
         allowed = f"allowed: {WEIGHTS} or its shards with an index; or model.pretrained=false, which draws them"
         raise ConfigError(f"{KEY}: {shorten(str(folder))} has no weights, {allowed}")
-    config = read_config(folder, dropout)
+    config = read_config(folder, 0.0 if prompts is not None and dropout is None else dropout)
     _check_vocabulary(config, vocabulary)
     if "attention_mask" not in arrays and config.pad_token_id is None:
         problem = f"{shorten(str(folder / CONFIG))} has no pad_token_id, which samples of ids without a mask need"
@@ -79,13 +90,25 @@ def hugging_face(
     how: Pool | None = None if causal else pool or ("last" if is_decoder(config) else "mean")
     wide = torch.float64 if dtype == "float64" else torch.float32
     linear = nn.Linear(config.hidden_size, classes, dtype=wide) if head == "classifier" else None
-    network = PretrainedNetwork(body, how, linear, arrays, length)
+    if prompts is None:
+        network = PretrainedNetwork(body, how, linear, arrays, length)
+    else:
+        _check_prompts(config, prompts, head, how, attention, dropout, length)
+        assert how is not None
+        assert linear is not None
+        network = PromptedNetwork(body, how, linear, arrays, length, prompts)
     if pretrained:
         network.files = tuple(file for file in files.values() if file.suffix == ".safetensors")
-        network.notes = tuple(f"weights: {name} of the file is not used" for name in left_out)
+        network.notes = _describe_unused(left_out)
     network.made_by = f"{name_version()} {config.to_json_string()}"
     try_pass(network, causal)
     return network
+
+
+def _describe_unused(names: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on the tensors of the files that the network does not use, such as another head's."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (f"weights: not used of the file: {', '.join(names[:SHOWN])}{more}",) if names else ()
 
 
 def _expect_texts(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]) -> tuple[tuple[str, ...], int]:
@@ -96,6 +119,30 @@ def _expect_texts(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]) -> tup
         allowed = f"token ids [length], or the arrays {either(ARRAYS)} of one length"
         raise ConfigError(f"model.name: found samples {shapes}, allowed for hugging_face: {allowed}")
     return tuple(shapes), shapes["input_ids"][0]
+
+
+def _check_prompts(
+    config: Any,
+    prompts: TextPromptKeys,
+    head: str,
+    pool: Pool | None,
+    attention: str,
+    dropout: float | None,
+    length: int,
+) -> None:
+    """Refuse prompts of a model that has no place for them. Raises ConfigError."""
+    tokens = prompts.top * prompts.length if isinstance(prompts, TextL2PKeys) else 0
+    most = getattr(config, "max_position_embeddings", None) or length + tokens
+    for wrong, key, found, allowed in (
+        (head != "classifier", "head", head, "classifier with model.prompts"),
+        (is_decoder(config), "prompts", f"{config.model_type}, in which tokens see only those before them", "encoders"),
+        (pool == "last", "pool", pool, "mean or first with model.prompts"),
+        (attention != "sdpa" and not tokens, "attention", attention, "sdpa with prefixes of attention"),
+        (bool(dropout), "dropout", dropout, "0 or null with model.prompts, as the encoder is frozen"),
+        (length + tokens > most, "prompts.top", f"{tokens} tokens of prompts and {length} of texts", f"{most} in all"),
+    ):
+        if wrong:
+            raise ConfigError(f"model.{key}: found {found}, allowed: {allowed}")
 
 
 def _check_vocabulary(config: Any, vocabulary: int | None) -> None:

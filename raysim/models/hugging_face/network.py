@@ -67,7 +67,7 @@ class PretrainedNetwork(StagedNetwork):
             inputs = self._inputs(x)
         mask = inputs["attention_mask"]
         if self.training:
-            inputs = _trimmed(inputs)
+            inputs = trimmed(inputs)
         with self._blocks.beginning_at(self.begin, inputs.get("inputs_embeds")):
             output = self._run(self.body, inputs)
         if self._pool is not None:
@@ -119,7 +119,7 @@ class PretrainedNetwork(StagedNetwork):
         self.train(was)
         if not torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
             problem = (
-                f"found true for {self.body.config.model_type}, whose later blocks need more than the hidden states"
+                f"found true for {self.body.config.model_type}, where later blocks need more than the hidden states"
             )
             raise ConfigError(f"model.cache: {problem}, allowed: false")
 
@@ -177,7 +177,7 @@ def _in_one_pass(x: Tensor) -> Tensor:
     raise NotImplementedError("stages of a pretrained network run only in its forward pass")
 
 
-def _trimmed(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def trimmed(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return inputs without the last positions, which no text of the batch has.
 
     Only training batches are trimmed. A client's streams decide which samples these have, so the shape is the same for
