@@ -50,6 +50,8 @@ def check_requests(tiny, simulate, methods, requests, folder, **keys):
             path.write_text("".join(f"{client},{position}\n" for client, position in request["pairs"]))
             said[-1]["samples"] = str(path)
     run = simulate(tiny(**RUN | keys, methods=methods, clients__forget=said))
+    gone = {(client, request["round"]) for request in requests for client in request.get("clients", ())}
+    assert all(client not in done.cohort for client, last in gone for done in run.rounds[last:])
     plain = tiny(**RUN | keys, methods=methods)
     other = simulate(plain, lacking(build_federation(plain), requests))
     mine, theirs = (next(iter(each.simulation.exchange.halves.values())) for each in (run, other))
