@@ -5,12 +5,13 @@
 Makes JPEG files of smooth noise. Both sides read all images in random order, in batches, and resize them. raysim reads
 in as many threads as the DataLoader has processes. Its first epoch decodes. Later ones read the file of decoded images.
 The two alternate, so that other load affects both. The DataLoader starts its processes in each epoch, and that counts.
-The table has medians of images per second.
+All have one priority. The table has medians of images per second.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
 import time
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
     images_on_disk.MOST_THREADS = asked.processes
+    os.nice(images_on_disk.NICE)  # the priority of raysim's threads, so that other load slows both alike
     torch.set_num_threads(1)
     found: dict[str, list[float]] = {"torchvision": [], "raysim, first epoch": [], "raysim, later": []}
     with tempfile.TemporaryDirectory() as root:
