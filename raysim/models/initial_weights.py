@@ -10,12 +10,14 @@ from raysim.config.component_blocks import Adapters, Model
 from raysim.models.adapters import add_adapters
 from raysim.models.freezing import freeze
 from raysim.models.hugging_face.network import PretrainedNetwork
+from raysim.models.hugging_face.prompted import PromptedNetwork
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
 from raysim.models.random_features import add_random_features, has_random_features
 from raysim.models.weight_files import WeightsFile, load_weights, read_weights
 from raysim.models.weight_sources import find_model_weights
 from raysim.system import seeding
+from raysim.system.errors import ConfigError
 from raysim.system.hub_files import holds_adapters
 
 
@@ -78,15 +80,16 @@ def _set_without_file(
     return FileWeights(module.mapped_tensors(), [*module.notes, *notes])
 
 
-def _load(
-    module: nn.Module, spec: Model, weights: WeightsFile, samples: Callable[[], Tensor], new_head: bool
-) -> None:
+def _load(module: nn.Module, spec: Model, weights: WeightsFile, samples: Callable[[], Tensor], new_head: bool) -> None:
     load_weights(module, weights, spec.prefix, samples() if new_head else None)
 
 
 def _adapt(module: nn.Module, spec: Model, seed: int, samples: Callable[[], Tensor]) -> None:
     """Add the adapters, if there are some, and freeze the rest. Two samples find the head."""
     if spec.adapters is not None:
+        if isinstance(module, PromptedNetwork):
+            problem = "found adapters with model.prompts of hugging_face, whose blocks are frozen"
+            raise ConfigError(f"model.adapters: {problem}, allowed: null, or model.prompts=null")
         _add(module, spec.adapters, seed, samples())
         freeze(module, spec.freeze)
 
