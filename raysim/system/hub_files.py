@@ -1,6 +1,7 @@
 """Files of weights and folders of models: paths, names on the Hugging Face hub, and names of packaged weights."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +49,16 @@ def holds_adapters(path: Path) -> bool:
     return path.name == ADAPTERS and (path.parent / ADAPTERS_CONFIG).is_file()
 
 
-def find_folder(key: str, path: str) -> Path:
+def find_folder(key: str, path: str, needed: Sequence[str] = ()) -> Path:
     """Return the folder of a model or a tokenizer: a path, hf://OWNER/NAME[@REVISION] of the hub, or a packaged name.
 
     A folder of the hub is downloaded once, to the hub's own cache. Later calls do not use the network. No hub is asked
-    for a path.
+    for a path. Other programs may have put only some files into the cache, such as those of the tokenizer.
 
     Args:
         key: the config's key, for messages.
         path: its value.
+        needed: patterns of names. Without a file for each of them, what the cache has is not the whole folder.
 
     Raises:
         ConfigError: there is no such folder, or it is neither in the cache nor on the hub.
@@ -68,7 +70,7 @@ def find_folder(key: str, path: str) -> Path:
         if parts is None or parts["file"]:
             raise ConfigError(f"{key}: found {path!r}, allowed: hf://OWNER/NAME[@REVISION]")
         wanted = {"repo_id": parts["repo"], "revision": parts["revision"], "allow_patterns": FOLDER_FILES}
-        return _download(key, path, "snapshot_download", wanted)
+        return _download(key, path, "snapshot_download", wanted, needed)
     folder = expand(key, path)
     if not folder.is_dir():
         allowed = f"a folder, hf://OWNER/NAME[@REVISION], or {' or '.join(PACKAGED)}"
@@ -76,15 +78,16 @@ def find_folder(key: str, path: str) -> Path:
     return folder
 
 
-def _download(key: str, name: str, function: str, wanted: dict[str, Any]) -> Path:
-    """Return what a function of the hub's package finds in its cache, or else on the hub."""
+def _download(key: str, name: str, function: str, wanted: dict[str, Any], needed: Sequence[str] = ()) -> Path:
+    """Return what a function of the hub's package finds in its cache with all that is needed, or else on the hub."""
     hub, errors = (import_extra(f"huggingface_hub{module}", "hugging_face") for module in ("", ".errors"))
     find = getattr(hub, function)
     try:
         try:
-            return Path(find(**wanted, local_files_only=True))
+            found = Path(find(**wanted, local_files_only=True))
         except errors.LocalEntryNotFoundError:
             return Path(find(**wanted))
+        return found if all(any(found.glob(pattern)) for pattern in needed) else Path(find(**wanted))
     except Exception as error:  # of the network, of the hub, or of the cache's folder
         first = next(iter(str(error).splitlines()), "")
         reason = f"{type(error).__name__}: {first}"[:LONGEST_REASON]

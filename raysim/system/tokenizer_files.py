@@ -23,7 +23,7 @@ def load_tokenizer(key: str, name: str) -> Any:
     Raises:
         ConfigError: there is no such folder, or it has no fast tokenizer.
     """
-    folder = find_folder(key, name)
+    folder = find_folder(key, name, needed=("tokenizer*",))
     if not folder.is_dir():
         raise ConfigError(f"{key}: found {name!r}, which has no tokenizer, allowed: a folder with tokenizer.json")
     transformers = import_extra("transformers", "transformers")

@@ -12,7 +12,7 @@ from raysim.config import load
 from raysim.models.building import build_model
 from raysim.models.vit import vit
 from raysim.system.errors import ConfigError
-from raysim.system.hub_files import find_weights
+from raysim.system.hub_files import find_folder, find_weights
 
 
 class NotCached(Exception):
@@ -33,7 +33,19 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
         cached.add(filename)
         return str(tmp_path / filename)
 
+    def snapshot_download(repo_id: str, revision: str | None, allow_patterns: list[str], **keys: bool) -> str:
+        calls.append({"folder": f"{repo_id}@{revision}", "offline": keys.get("local_files_only", False)})
+        folder = tmp_path / "snapshot"
+        if not keys.get("local_files_only"):
+            folder.mkdir(exist_ok=True)
+            (folder / "config.json").touch()
+            (folder / "model.safetensors").touch()
+        elif not folder.exists():
+            raise NotCached("not here")
+        return str(folder)
+
     hub, errors = ModuleType("huggingface_hub"), ModuleType("huggingface_hub.errors")
+    vars(hub)["snapshot_download"] = snapshot_download
     vars(hub)["hf_hub_download"], vars(errors)["LocalEntryNotFoundError"] = hf_hub_download, NotCached
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
@@ -61,6 +73,21 @@ def test_a_model_has_the_weights_of_the_hub(asked: list[dict[str, Any]], tmp_pat
     model = {"model": {"name": "vit", **keys, "weights": "hf://owner/vit.tiny/weights.pt"}}
     module = build_model(load("quickstart", model), (1, 8, 8), 10)
     assert all(map(torch.equal, module.state_dict().values(), published.state_dict().values()))
+
+
+@pytest.mark.parametrize("others", [(), ("tokenizer.json",)], ids=["nothing", "a tokenizer"])
+def test_a_folder_is_downloaded_once_also_if_the_cache_has_a_part_of_it(
+    asked: list[dict[str, Any]], tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    """Another program may have asked for the tokenizer alone: the hub's package then says that the folder is there."""
+    for name in others:
+        (tmp_path / "snapshot").mkdir()
+        (tmp_path / "snapshot" / name).touch()
+    for _ in range(2):
+        found = find_folder("model.path", "hf://owner/vit.tiny@v2", needed=("config.json", "*.safetensors"))
+        assert (found / "model.safetensors").is_file()
+    name = "owner/vit.tiny@v2"
+    assert asked == [{"folder": name, "offline": offline} for offline in (True, False, True)]
 
 
 @pytest.mark.parametrize("name", ["hf://owner", "hf://", "hf://owner/name@", "hf://owner/name/", "hf://a/b@c@d"])

@@ -28,7 +28,7 @@ def weight_files(path: str) -> dict[str, Path]:
     Raises:
         ConfigError: there is no such folder, it has no config.json, or a file that its index names is absent.
     """
-    folder = find_folder(KEY, path)
+    folder = find_folder(KEY, path, needed=(CONFIG, "*.safetensors"))
     if not (folder / CONFIG).is_file():
         allowed = f"a folder that save_pretrained of transformers wrote, with {CONFIG} and {WEIGHTS}"
         raise ConfigError(f"{KEY}: {shorten(str(folder))} has no {CONFIG}, allowed: {allowed}")
