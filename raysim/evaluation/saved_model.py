@@ -14,7 +14,7 @@ from raysim.federation.federation import federation_without_clients
 from raysim.models.adapters import merge_adapters
 from raysim.models.building import build_model
 from raysim.models.hugging_face.folder import quiet
-from raysim.models.peft_layout import HEAD, find_pretrained, save_adapters_of
+from raysim.models.peft_layout import find_pretrained, save_adapters_of, write_head
 from raysim.models.safetensors_file import write_safetensors
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
@@ -90,9 +90,7 @@ def save_pretrained(directory: str | Path, folder: str | Path, *, trust: bool = 
             pretrained: Any = module.get_submodule(start.removesuffix("."))
             with quiet():
                 pretrained.save_pretrained(made)
-            outside = {name: value for name, value in module.state_dict().items() if not name.startswith(start)}
-            if outside:
-                write_safetensors(made / HEAD, outside)
+            write_head(made, {name: value for name, value in module.state_dict().items() if not name.startswith(start)})
         else:
             write_safetensors(made / WHOLE, module.state_dict())
     return made

@@ -88,7 +88,13 @@ def load_adapters(module: nn.Module, path: Path, adapters: Adapters | None) -> l
         for name, tensor in found.items():
             every[name].copy_(tensor)
     notes = [f"weights: adapters of {len(wanted) // 2} layers in peft's layout"]
-    return notes + ([f"weights: the head of {HEAD}"] if head else [])
+    notes += [f"weights: the head of {HEAD}"] if head else []
+    types = {(str(tensor.dtype), str(every[name].dtype)) for name, tensor in found.items()}
+    return notes + [
+        f"weights: {file} in the file, {own} in the model".replace("torch.", "")
+        for file, own in sorted(types)
+        if file != own
+    ]
 
 
 def _read(path: Path) -> dict[str, Tensor]:
@@ -163,9 +169,16 @@ def save_adapters_of(module: nn.Module, folder: Path, base: str | None = None) -
     _check_ties(module, inside)
     config = _describe(module, start, adapters, {name.rpartition(".")[0] for name in inside}, base)
     write_safetensors(folder / FILE, tensors)
-    if outside := {name: p for name, p in others.items() if name not in inside}:
-        write_safetensors(folder / HEAD, outside)
+    write_head(folder, {name: p for name, p in others.items() if name not in inside})
     write_whole(folder / CONFIG, json.dumps(config, indent=2) + "\n")  # last: without it, it is no folder of adapters
+
+
+def write_head(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write what is outside of the pretrained model. Without tensors, an earlier file would be read as this model's."""
+    if tensors:
+        write_safetensors(folder / HEAD, tensors)
+    else:
+        (folder / HEAD).unlink(missing_ok=True)
 
 
 def _check_ties(module: nn.Module, inside: Mapping[str, nn.Parameter]) -> None:

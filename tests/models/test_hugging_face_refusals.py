@@ -52,6 +52,10 @@ def test_what_a_folder_must_have(folders: dict[str, Path], tmp_path: Path) -> No
             "found causal_lm for bert, in which tokens see those after them, allowed: classifier or none",
         ),
     ]
+    for number, index in enumerate(({}, {"weight_map": ["model.safetensors"]}, {"weight_map": {"a": 1}})):
+        folder = rewritten(bert, tmp_path / f"index {number}")
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        cases.append((folder, {}, "has no weight_map of files' names, allowed: the index that save_pretrained"))
     for folder, keys, words in cases:
         with pytest.raises(ConfigError, match=words) as refused:
             built(folder, **({"pretrained": False} if folder.name in "bcd" else {}), **keys)

@@ -93,6 +93,23 @@ def test_the_way_there_and_back_keeps_all_bits(name, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), other.parameters(), strict=True))
 
 
+def test_a_head_that_is_not_trained_is_in_no_file(tmp_path):
+    """The file of an earlier head, in the same folder, would be read as that of these adapters."""
+    save_adapters_of(adapted("bert"), tmp_path)
+    assert (tmp_path / "head.safetensors").is_file()
+    save_adapters_of(adapted("bert", train_head=False), tmp_path)
+    assert not (tmp_path / "head.safetensors").exists()
+
+
+def test_another_type_of_numbers_is_noted(tmp_path):
+    ours = adapted("llama")
+    save_adapters_of(ours, tmp_path)
+    file = find_weights(str(tmp_path))
+    assert load_adapters(ours, file, BLOCK) == ["weights: adapters of 4 layers in peft's layout"]
+    write_safetensors(file, {name: tensor.bfloat16() for name, tensor in read_safetensors(file).items()})
+    assert load_adapters(ours, file, BLOCK)[1:] == ["weights: bfloat16 in the file, float32 in the model"]
+
+
 def test_a_trained_output_layer_is_a_module_to_save(tmp_path):
     """Untied, peft has it beside the adapters. A tied one has two names, of which peft saves one: refused."""
     ours = build("llama")

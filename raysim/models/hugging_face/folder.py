@@ -34,12 +34,21 @@ def weight_files(path: str) -> dict[str, Path]:
         raise ConfigError(f"{KEY}: {shorten(str(folder))} has no {CONFIG}, allowed: {allowed}")
     names = [CONFIG]
     if (folder / INDEX).is_file():
-        names += [INDEX, *sorted({*_read_json(folder / INDEX).get("weight_map", {}).values()})]
+        names += [INDEX, *_read_shards(folder / INDEX)]
     elif (folder / WEIGHTS).is_file():
         names.append(WEIGHTS)
     if absent := [name for name in names if not (folder / name).is_file()]:
         raise ConfigError(f"{KEY}: {shorten(str(folder))} has no {absent[0]}, which {INDEX} names; copy it again")
     return {name: folder / name for name in names}
+
+
+def _read_shards(index: Path) -> list[str]:
+    """Return the names of the files of weights that an index names. Raises ConfigError: it names none."""
+    shards = _read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
+        allowed = "the index that save_pretrained of transformers wrote"
+        raise ConfigError(f"{KEY}: {shorten(str(index))} has no weight_map of files' names, allowed: {allowed}")
+    return sorted({*shards.values()})
 
 
 def _read_json(path: Path) -> dict[str, Any]:
