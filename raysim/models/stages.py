@@ -4,6 +4,7 @@
 once, and is then the sample (see raysim.federation.features).
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ OFFERED = (
     "vit, hugging_face, resnet18, mnist_cnn, mcmahan_cnn, mlp, critic, a ResNet of torchvision's or timm's, or your "
     "own nn.Sequential"
 )
+CHANCE = re.compile(r"^p$|dropout|pdrop|drop_prob|layerdrop")
+"""Names of probabilities in modules: dropouts and torchvision's StochasticDepth have p, timm's DropPath drop_prob,
+recurrent layers dropout, and blocks of transformers attention_dropout or hidden_dropout."""
 
 
 class Stage(NamedTuple):
@@ -161,10 +165,8 @@ def _is_constant(stage: Stage) -> bool:
 
 def _varies(module: nn.Module) -> bool:
     """Return whether a module draws, follows its inputs' statistics, or depends on the task."""
-    # dropouts and torchvision's StochasticDepth have p, recurrent layers have dropout, attention of transformers
-    # attention_dropout, timm's DropPath drop_prob
-    chances = [getattr(module, name, 0.0) for name in ("p", "dropout", "attention_dropout", "drop_prob")]
-    draws = any(isinstance(chance, int | float) and chance > 0 for chance in chances) or isinstance(module, nn.RReLU)
+    chances = [value for name, value in vars(module).items() if CHANCE.search(name) and type(value) in (int, float)]
+    draws = any(chance > 0 for chance in chances) or isinstance(module, nn.RReLU)
     follows = isinstance(module, BATCH_NORMS) and not isinstance(module, FROZEN_NORMS)
     follows = follows or bool(getattr(module, "track_running_stats", False) and isinstance(module, INSTANCE_NORMS))
     return draws or follows or isinstance(module, TaskAware | TaskHeads)

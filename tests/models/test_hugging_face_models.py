@@ -216,12 +216,20 @@ def test_a_late_pass_does_not_need_the_blocks_that_it_leaves_out(folders: dict[s
     assert torch.equal(late(features), expected)
 
 
-def test_frozen_dropout_is_not_constant(folders: dict[str, Path]) -> None:
+def test_frozen_dropout_is_not_constant(folders: dict[str, Path], tmp_path: Path) -> None:
+    """It may be a module, or a number of attention, or in a block as in BLOOM."""
     with pytest.raises(ConfigError, match=r"model.cache: .* dropout in its first layer, .*model.dropout=0"):
         built(folders["bert"], cache=True, freeze=["body.*"])
     with pytest.raises(ConfigError, match=r"model.cache: .* dropout in its first layer"):
         built(folders["llama"], cache=True, freeze=["body.*"], dropout=0.5)  # a number of the fused attention alone
     assert built(folders["llama"], cache=True, freeze=["body.*"]).begin == 4
+    sizes = {"vocab_size": IDS, "hidden_size": WIDTH, "n_layer": 1, "n_head": 2, "pad_token_id": 0}
+    bloom = transformers.BloomConfig(**sizes, hidden_dropout=0.3, attention_dropout=0.0)
+    transformers.AutoModel.from_config(bloom, attn_implementation="eager").save_pretrained(tmp_path)
+    keys = {"cache": True, "freeze": ["body.*"], "attention": "eager"}
+    with pytest.raises(ConfigError, match=r"model.cache: .* dropout in its first layer"):
+        built(tmp_path, **keys)
+    assert built(tmp_path, **keys, dropout=0.0).begin == 2
 
 
 @pytest.mark.parametrize("kind", ["bert", "qwen2"])
