@@ -72,6 +72,7 @@ def check_methods(config: Config) -> dict[str, Method]:
     _check_accumulated(config, methods)
     _check_senders(methods)
     _check_collecting(methods)
+    _check_personalized(config, methods)
     if config.clients.forget:
         _check_forgetting(methods)
     setting = Setting(
@@ -257,6 +258,27 @@ def _check_collecting(methods: Mapping[str, Method]) -> None:
                 raise ConfigError(
                     f"methods: found {owner} with rounds without training (trains) and {name}, whose {hooks[0]} may "
                     "read what is not announced in them, allowed: one of the two; leave the other out"
+                )
+
+
+def _check_personalized(config: Config, methods: Mapping[str, Method]) -> None:
+    """Refuse personalized models with a method that evaluates a model of its own after rounds without training.
+
+    Such a model is for the features of the server's model. Clients never have it.
+    """
+    trains, evaluated = (_owners(methods, ServerHalf, hook) for hook in ("trains", "evaluated"))
+    for owner in (name for name in trains if name in evaluated):
+        if config.evaluation.model == "local":
+            raise ConfigError(
+                f"evaluation.model: found local, allowed with {owner}, whose head the clients never have: global or "
+                "global_per_client"
+            )
+        for name in _owners(methods, ClientHalf, "receive"):
+            key = "model.local" if name == local_parameters.NAME else f"methods.{name}"
+            if name != owner:
+                raise ConfigError(
+                    f"{key}: found layers that stay at the client, allowed with {owner}, whose head is for the "
+                    "features of the server's model: none"
                 )
 
 
