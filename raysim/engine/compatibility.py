@@ -75,14 +75,7 @@ def check_methods(config: Config) -> dict[str, Method]:
     _check_personalized(config, methods)
     if config.clients.forget:
         _check_forgetting(methods)
-    setting = Setting(
-        lr=config.training.optimizer.lr,
-        clients=config.clients.count,
-        tasks=config.scenario.tasks,
-        class_incremental=not config.scenario.by_domain,
-        classes=config.objective.has("classes"),
-        positions=config.objective.has("positions"),
-    )
+    setting = _setting(config)
     for name, method in methods.items():
         check_replies(name, method)
         check_hook_names(name, method)
@@ -97,6 +90,19 @@ def check_methods(config: Config) -> dict[str, Method]:
     return methods
 
 
+def _setting(config: Config, samples: int | None = None) -> Setting:
+    """Return what methods know of the run; `samples` as in `check_fit`."""
+    return Setting(
+        lr=config.training.optimizer.lr,
+        clients=config.clients.count,
+        tasks=config.scenario.tasks,
+        class_incremental=not config.scenario.by_domain,
+        classes=config.objective.has("classes"),
+        positions=config.objective.has("positions"),
+        samples=samples,
+    )
+
+
 def _try_custom(config: Config, memory: MemoryKind | None) -> None:
     """Try the user-defined components that need no data. Raises RunError."""
     if ":" in config.training.optimizer.name:
@@ -107,8 +113,8 @@ def _try_custom(config: Config, memory: MemoryKind | None) -> None:
             try_policy(memory.policy, memory.capacity, memory.keys)
 
 
-def check_fit(config: Config, model: FlatModel, classes: int) -> None:
-    """Check that the methods can run with this model and number of classes.
+def check_fit(config: Config, model: FlatModel, classes: int, samples: int | None = None) -> None:
+    """Check that the methods can run with this model, number of classes and number of all clients' samples.
 
     Raises:
         ConfigError: a method cannot run with the model. Also if a memory is too small for one sample of each class, or
@@ -127,7 +133,10 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     _check_sample_gradients(config, model, methods)
+    setting = _setting(config, samples)
     for name, method in methods.items():
+        if why := method.refusal(setting):
+            raise ConfigError(f"methods.{name}: {why}")
         parts = method.head_parts()
         if len(model.head) < parts:
             raise ConfigError(

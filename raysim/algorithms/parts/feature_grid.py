@@ -63,8 +63,8 @@ class FeatureGrid:
             return None
         allowed = isqrt(EXACT // samples).bit_length()
         return (
-            f"found {self.bits} for {samples:,} samples, for which sums could pass 2^53, allowed: at most {allowed}; "
-            "or null for sums that are rounded"
+            f"found grid={self.bits} for {samples:,} samples, for which sums could pass 2^53, allowed: at most "
+            f"{allowed}; or null for sums that are rounded"
         )
 
 
