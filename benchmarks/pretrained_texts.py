@@ -25,6 +25,7 @@ import json
 import os
 import tempfile
 import time
+import warnings
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -46,6 +47,7 @@ from raysim.engine.simulation import load_parts
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
 from raysim.launch.display import RunDisplay
+from raysim.models.hugging_face.folder import quiet
 from raysim.system import seeding
 from raysim.system.capacity import this_machine
 from raysim.system.hub_files import find_folder
@@ -150,13 +152,16 @@ class PlainLoop:
         tokens = tokenizer(texts, return_tensors="pt", **sizes)
         self._ids, self._mask = tokens["input_ids"], tokens["attention_mask"]
         none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        body: Any = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False, **none)
+        with quiet():
+            body: Any = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False, **none)
         self._features = self._once(body, case) if case.cache else None
         self._late = [body.encoder.layer[number] for number in case.blocks]
         self._body, self._head = body.requires_grad_(False), nn.Linear(body.config.hidden_size, federation.classes)
         if case.blocks:
             where = rf".*layer\.[{case.blocks[0]}-{case.blocks[-1]}]\..*\.(query|value)"
-            self._body = peft.get_peft_model(body, peft.LoraConfig(r=RANK, lora_alpha=RANK, target_modules=where))
+            lora = peft.LoraConfig(r=RANK, lora_alpha=RANK, target_modules=where)
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of transformers, for peft
+                self._body = peft.get_peft_model(body, lora)
         self._body.train()
         parameters = (*self._body.parameters(), *self._head.parameters())
         self._trained = [parameter for parameter in parameters if parameter.requires_grad]
@@ -177,12 +182,13 @@ class PlainLoop:
     def round(self) -> None:
         """Train all clients one after the other, and add the mean of their changes."""
         total = [torch.zeros_like(value) for value in self.server]
+        self._done += 1
         for client, stream in enumerate(self._streams):
             with torch.no_grad():
                 for parameter, value in zip(self._trained, self.server, strict=True):
                     parameter.copy_(value)
             optimizer = torch.optim.AdamW(self._trained, lr=RATE)
-            draws = seeding.generator(self._config.seed, client, self._done, 0, "batches")  # raysim's batches
+            draws = seeding.generator(self._config.seed, client, self._done, 0, "batches")  # as raysim's
             order = torch.from_numpy(draws.permutation(len(stream)))
             for rows in torch.from_numpy(stream.rows[0].astype(np.int64))[order].split(BATCH):
                 optimizer.zero_grad()
@@ -192,7 +198,6 @@ class PlainLoop:
                 sum_of += (parameter.detach() - value) / len(self._streams)
         for value, sum_of in zip(self.server, total, strict=True):
             value += sum_of
-        self._done += 1
 
     def _vectors(self, rows: Tensor) -> Tensor:
         """Return the vectors [B, W] of texts."""
