@@ -1,4 +1,4 @@
-"""Runs with pretrained models on two nodes have the bits of a run in this process, with all weights and with features."""
+"""Runs with pretrained models on two nodes have the bits of a run in this process, also with features."""
 
 import tempfile
 from collections.abc import Callable, Iterator
