@@ -273,10 +273,11 @@ def measure_speed(file: Path | None, rounds: int, folder: Path) -> Table:
 
 
 class Mapped(RunDisplay):
-    """Notes in the second round how the processes of this machine have the file of weights in memory."""
+    """Notes in the second round what hosts have alone, and how all processes have the file of weights in memory."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, int]] = []
+        self.private: list[int] = []
 
     def take(self, event: Event) -> None:
         super().take(event)
@@ -287,12 +288,15 @@ class Mapped(RunDisplay):
                 except psutil.Error:
                     continue
                 self.found += [(one.rss, one.pss) for one in maps]
+                if maps and "Host" in process.name():
+                    self.private.append(process.memory_full_info().uss)
 
 
 def measure_memory(file: Path | None, folder: Path) -> Table:
     """Return the peaks of runs with an actor for each client, and the memory of a process of the loop."""
     path = write_texts(file, ACTORS * BATCH, folder)
-    table = Table("", "peak, MiB", "estimate, MiB", "processes that map the file", "RSS of it, MiB", "PSS of it, MiB")
+    names = ("peak", "estimate", "private memory of a host", "RSS of the file in all processes", "PSS of it")
+    table = Table("MiB", *names)
     for number, case in enumerate((CASES[1], CASES[2])):
         resources = {"clients_per_actor": 1, "memory": "warn"}
         asked, watch = config(path, case, ACTORS, 3, resources=resources), Mapped()
@@ -302,13 +306,12 @@ def measure_memory(file: Path | None, folder: Path) -> Table:
         estimate = placement.place(resolved, this_machine(), need).memory_bytes
         del federation, model
         peak = raysim.run(asked, out=folder / f"m{number}", display=watch).peak_memory_bytes or 0
-        sums = [f"{sum(sizes) / MIB:.0f}" for sizes in zip(*watch.found, strict=True)] or ["0", "0"]
-        table.add_row(
-            f"raysim, {case.name}", f"{peak / MIB:.0f}", f"{estimate / MIB:.0f}", str(len(watch.found)), *sums
-        )
+        host = median(watch.private) if watch.private else 0
+        sizes = (peak, estimate, host, *map(sum, zip(*watch.found, strict=True)))
+        table.add_row(f"raysim, {case.name}", *(f"{size / MIB:.0f}" for size in sizes))
     with get_context("spawn").Pool(1) as pool:
         loop = pool.apply(loop_memory, (path,))
-    table.add_row(f"one process of the loop, {CASES[1].name}", f"{loop / MIB:.0f}")
+    table.add_row(f"a process of the loop, {CASES[1].name}", "", "", f"{loop / MIB:.0f}")
     table.title = f"{ACTORS} clients with MiniLM, rank {RANK}, {int(this_machine().cpus)} cores"
     return table
 
