@@ -9,9 +9,9 @@ tokens, cut to the longest one. Both update the same weights with AdamW. The ben
 the end. The loop with a cache is what a user would write: it stores the hidden states in front of the first adapted
 block, and calls the remaining blocks.
 
-`memory` measures ten clients with an actor each: the peak of a whole run (PSS of all processes, Ray's included), the
-estimate of `raysim check`, and how much memory the mapped file of weights takes. The last row is one process of the
-loop, which ten clients would need ten times.
+`memory` measures ten clients with an actor each. The peak is of a whole run: PSS of all its processes, Ray's included.
+The estimate is that of `raysim check`. The last columns are the mapped file of weights. The last row is one process of
+the loop, which ten clients would need ten times.
 
 The model is MiniLM (the extra pretrained) in the development environment, which has peft. FILE has JSON lines with
 `text`, `label` and `split`, also as .gz. Without it, texts are random words.
