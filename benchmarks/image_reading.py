@@ -5,12 +5,13 @@
 Makes JPEG files of smooth noise. Both sides read all images in random order, in batches, and resize them. raysim reads
 in as many threads as the DataLoader has processes. Its first epoch decodes. Later ones read the file of decoded images.
 The two alternate, so that other load affects both. The DataLoader starts its processes in each epoch, and that counts.
-The table has medians of images per second.
+All have one priority. The table has medians of images per second.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
 import time
@@ -73,14 +74,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
     images_on_disk.MOST_THREADS = asked.processes
+    os.nice(images_on_disk.NICE)  # the priority of raysim's threads, so that other load slows both alike
     torch.set_num_threads(1)
     found: dict[str, list[float]] = {"torchvision": [], "raysim, first epoch": [], "raysim, later": []}
     with tempfile.TemporaryDirectory() as root:
         make_images(Path(root) / "images", asked.images, asked.side)
         for _ in range(asked.repeats):
-            found["torchvision"].append(
-                rate(lambda: of_torchvision(Path(root) / "images", asked.size, asked.processes))
-            )
+            found["torchvision"].append(rate(of_torchvision(Path(root) / "images", asked.size, asked.processes)))
             shutil.rmtree(Path(root) / images_on_disk.FOLDER, ignore_errors=True)
             images_on_disk.forget_open_files()
             keys = {"path": "images", "size": asked.size, "load": "disk", "test_fraction": 1e-9}

@@ -6,6 +6,10 @@ from typing import Any
 
 import torch
 
+from raysim.config import load
+from raysim.models.arrays import Arrays, NamedArray
+from raysim.models.building import build_model
+
 IDS, LENGTH, WIDTH = 29, 6, 8
 SIZES = {"vocab_size": IDS, "hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 2, "pad_token_id": 0}
 WIDE = {**SIZES, "intermediate_size": 16, "max_position_embeddings": 16}
@@ -93,3 +97,26 @@ def run_of_texts(folder: Path, texts: Path, **model: Any) -> dict[str, Any]:
         "checkpoint": {"every_rounds": 1},
         "logging": {"tensorboard": False},
     }
+
+
+ARRAYS = Arrays((NamedArray("input_ids", (LENGTH,), IDS), NamedArray("attention_mask", (LENGTH,), 2)))
+BY_COLUMN = {"kind": "by_column", "column": "topic", "tasks": 1}
+ROWS = torch.cat([TEXTS, MASK], 1)
+
+
+def config_for(folder: Path, objective: str = "classification", training: Any = None, **keys: Any) -> Any:
+    return load(
+        {
+            "name": "pretrained",
+            "dataset": {"name": "digits"},
+            "scenario": {"kind": "class_incremental", "tasks": 1} if objective == "classification" else BY_COLUMN,
+            "clients": {"count": 1},
+            "objective": objective,
+            "model": {"name": "hugging_face", "path": str(folder), **keys},
+            "training": {"rounds_per_task": 1, **(training or {})},
+        }
+    )
+
+
+def built(folder: Path, classes: int = 3, vocabulary: Any = ARRAYS, **keys: Any) -> Any:
+    return build_model(config_for(folder, **keys), (2 * LENGTH,), classes, vocabulary)

@@ -117,7 +117,8 @@ def by_class(reply: Mapping[str, Any]) -> dict[int, tuple[Tensor, Tensor]]:
         sums, counts = reply["sums"][client], reply["counts"][client]
         for column, label in enumerate(classes.tolist()):
             there = counts[:, column] > 0
-            found.setdefault(int(label), []).append((sums[there, column], counts[there, column]))
+            if bool(there.any()):
+                found.setdefault(int(label), []).append((sums[there, column], counts[there, column]))
     stacked = {label: zip(*parts, strict=True) for label, parts in sorted(found.items())}
     return {label: (torch.cat(sums), torch.cat(counts)) for label, (sums, counts) in stacked.items()}
 

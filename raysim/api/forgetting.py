@@ -10,7 +10,12 @@ from raysim.api.server import Server
 
 
 class ForgettingServer(ServerHalf):
-    """A server side that follows the requests of `clients.forget` exactly."""
+    """A server side that follows the requests of `clients.forget` exactly.
+
+    >>> class Server(ForgettingServer):
+    ...     def forget(self, server, asked):
+    ...         self.total = self.total - (yield Request("forgotten", messages=asked))["total"]
+    """
 
     def forget(self, server: Server, asked: Mapping[int, Tensor]) -> Plan:
         """Exchange messages with clients so that no sample of a request is left in the method's state.
@@ -20,10 +25,18 @@ class ForgettingServer(ServerHalf):
         Args:
             server: the server.
             asked: client -> positions (int64 [n]) in its stream that no earlier request had. Clients may be absent.
+
+        >>> def forget(self, server, asked):
+        ...     present = {client: asked[client] for client in asked if client in server.present}
+        ...     self.total = self.total - (yield Request("forgotten", messages=present))["total"]
         """
         raise NotImplementedError
 
     @classmethod
     def remembers(cls, method: Any) -> str | None:
-        """Return why the method could not forget exactly with these hyperparameters, and what would work, or None."""
+        """Return why the method could not forget exactly with these hyperparameters, and what would work, or None.
+
+        >>> ForgettingServer.remembers(half.method) is None
+        True
+        """
         return None

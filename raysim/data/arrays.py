@@ -1,4 +1,4 @@
-"""Datasets whose samples are several arrays, such as the ids and the mask of a text: `Split.x` has them in one row."""
+"""Samples of several arrays, such as the ids and the mask of a text. `Split.x` has them in one row."""
 
 from collections.abc import Mapping
 

@@ -64,13 +64,13 @@ class DecodedRows:
         self._write_record(row, (content, 0, SEEN))
 
     def write(self, row: int, content: int, x: Array) -> None:
-        """Write a row's pixels, then its record.
+        """Write a row's contiguous pixels, then its record.
 
         Raises:
             RunError: there is no room, or the disk fails.
         """
-        self._write(self._pixels, np.ascontiguousarray(x).data.cast("B"), row * self._size)
-        self._write_record(row, (content, crc32(np.ascontiguousarray(x).data), KEPT))
+        self._write(self._pixels, x.data.cast("B"), row * self._size)
+        self._write_record(row, (content, crc32(x.data), KEPT))
 
     def _write_record(self, row: int, record: tuple[int, int, int]) -> None:
         self._write(self._records, memoryview(np.array(record, RECORD).tobytes()), row * RECORD.itemsize)

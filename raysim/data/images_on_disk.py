@@ -86,7 +86,7 @@ class ImageStore:
         if x is None or found.largest is not None:
             problem = f"found disk, and {path} has 16 bits, which depend on the largest value of all images"
             raise ConfigError(f"dataset.load: {problem}, allowed: memory; or images of 8 bits")
-        return x
+        return np.ascontiguousarray(x)
 
 
 @cache

@@ -33,8 +33,8 @@ def load_tokenizer(key: str, name: str) -> Any:
                 str(folder), local_files_only=True, trust_remote_code=False, use_fast=True
             )
     except Exception as error:  # of a missing, a damaged or an unknown file
-        reason = first_line(error)[:LONGEST_REASON]
-        raise ConfigError(f"{key}: no tokenizer can be read from {folder} ({reason}), allowed: {ALLOWED}") from error
+        found = f"found {name!r}, which has no tokenizer that can be read ({first_line(error)[:LONGEST_REASON]})"
+        raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}") from error
     if not getattr(tokenizer, "is_fast", False):
         found = f"found {name!r} with the slow tokenizer {type(tokenizer).__name__}"
         raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}")

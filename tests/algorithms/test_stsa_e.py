@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.algorithms.stsa_e import StsaE, estimate_gram, solve_raised
+from raysim.algorithms.stsa_e import StsaE, by_class, estimate_gram, solve_raised
 from raysim.api import RunError
 from raysim.engine.compatibility import check_methods
 from raysim.federation.federation import build_federation
@@ -65,6 +65,15 @@ def test_a_client_sends_groups_sums_of_its_classes_alone(tiny, simulate):
     scenario = {"kind": "class_incremental", "tasks": 2}
     run = simulate(tiny(scenario=scenario, model=LINEAR, methods={"stsa_e": {"train_first": False}}))
     assert [done.bytes_up for done in run.rounds] == [0, 3 * 8 * (5 * 2 * 7 + 2)] * 2
+
+
+def test_a_class_without_samples_is_in_no_estimate():
+    """Client 4 has class 2 in its second group alone, and class 7, which its task has, in none."""
+    sums = torch.tensor([[[0.0], [0.0]], [[3.0], [0.0]]]).double()
+    reply = {"sums": {4: sums}, "counts": {4: (sums > 0).double()[..., 0]}, "classes": {4: torch.tensor([2.0, 7.0])}}
+    found = by_class(reply)
+    assert [*found] == [2]
+    assert [part.tolist() for part in found[2]] == [[[3.0]], [1.0]]
 
 
 def test_a_penalty_is_raised_where_the_estimate_has_negative_eigenvalues():

@@ -30,9 +30,9 @@ IN_THE_FILE = [
     ("clients: {count: 4}", "clients: {}", ("run.yaml:6: clients.count: this key is required and missing, allowed: a "
      "whole number >= 1 and <= 1000000")),
     ("clients: {count: 4}", "clients: 4", ("run.yaml:6: clients: found 4, allowed: a block with the keys count, "
-     "arrive, leave, dropout; did you mean 'clients.count=4'?")),
+     "arrive, leave, forget, dropout; did you mean 'clients.count=4'?")),
     ("clients: {count: 4}", "clients:", ("run.yaml:6: clients: found null, allowed: a block with the keys count, "
-     "arrive, leave, dropout")),
+     "arrive, leave, forget, dropout")),
     ("rounds_per_task", "rouds_per_task", ("run.yaml:9: training.rouds_per_task: unknown key 'rouds_per_task'; did you "
      "mean 'rounds_per_task'?")),
     ("lr: 0.1", "lr: -1", "run.yaml:10: training.optimizer.lr: found -1, allowed: a number > 0"),
@@ -365,6 +365,10 @@ ON_THE_COMMAND_LINE = [
      "local_steps, allowed: one of the two, as in {local_steps: 10}")),
     (["training.local_steps=3", "scenario.online=true"], ("training.local_steps=3: found 3, allowed: null and "
      "local_epochs 1 with scenario.online, where each sample is trained on once")),
+    (["objective={name: next_token, metric: bleu}"], ("objective={name: next_token, metric: bleu}: "
+     "objective.metric: found 'bleu', allowed: perplexity, exact_match, rouge_l or choices")),
+    (["objective={name: next_token, choices: [1]}"], ("objective={name: next_token, choices: [1]}: objective.choices: "
+     "found [1], allowed: a list of strings or a list of a list of whole numbers >= 0")),
     (["evaluation.split=train"], "evaluation.split=train: found 'train', allowed: test or validation"),
     (["evaluation={split: validation, validation_fraction: 0}"], ("evaluation={split: validation, validation_fraction: "
      "0}: evaluation.validation_fraction: found 0, allowed: a number > 0 and < 1 or null")),

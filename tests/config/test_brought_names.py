@@ -92,14 +92,14 @@ ANSWERS = {
     "mu=0.1": f"this is a key of methods.fed_coda_prompt or methods.fedprox{UNCHOSEN}",
     "scenario.kind=cil": "did you mean 'class_incremental'?",
     "scenario.kind=task-il": "did you mean 'class_incremental' with 'training.logits=task'?",
-    "clients.rate=1": "unknown key 'rate'; allowed: count, arrive, leave, dropout",
+    "clients.rate=1": "unknown key 'rate'; allowed: count, arrive, leave, forget, dropout",
     "evaluation.rounds=3": "did you mean 'evaluation.every_rounds'?",
     "patience=3": "did you mean 'callbacks.early_stopping.patience' or 'resources.patience'?",
     "trian_samples=100": "did you mean 'dataset.train_samples'?",
 }
 
 FORMS = {
-    "clients=20": "clients=20: found 20, allowed: a block with the keys count, arrive, leave, dropout; "
+    "clients=20": "clients=20: found 20, allowed: a block with the keys count, arrive, leave, forget, dropout; "
     "did you mean 'clients.count=20'?",
     "memory=500": "did you mean 'memory.capacity=500'?",
     "participation=0.5": "did you mean 'participation.fraction' or 'participation.count'?",

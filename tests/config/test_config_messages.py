@@ -66,7 +66,8 @@ def test_from_python_the_key_stands_alone(run_yaml: Path) -> None:
         refusal(whole, {"clients.count": 0}) == "clients.count=0: found 0, allowed: a whole number >= 1 and <= 1000000"
     )
     assert refusal(whole, {"clients": object()}) == (
-        "clients=a Python object: found a Python object, allowed: a block with the keys count, arrive, leave, dropout"
+        "clients=a Python object: found a Python object, allowed: a block with the keys count, arrive, leave, forget, "
+        "dropout"
     )
     assert refusal({"name": "a", 3: 4}) == "the config: found the key 3, allowed: keys that are strings"
     assert refusal({"name": "a"}).startswith(

@@ -50,7 +50,7 @@ DEFAULTS: dict[str, object] = {
         "boundaries": "synchronous",
     },
     "partition": {"kind": "iid", "per": None, "by": None},
-    "clients": {"count": 4, "arrive": None, "leave": [], "dropout": 0.0},
+    "clients": {"count": 4, "arrive": None, "leave": [], "forget": [], "dropout": 0.0},
     "model": {
         "name": "net",
         "weights": None,

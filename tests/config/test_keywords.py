@@ -66,7 +66,7 @@ WRONG: dict[str, tuple[str, dict[str, object], str]] = {
     "Mammoth's": ("run", {"buffer_size": 3}, "unknown key 'buffer_size'; did you mean 'memory.capacity'?"),
     "Flower's": ("check", {"num_clients": 3}, "unknown key 'num_clients'; did you mean 'clients.count'?"),
     "below a block": ("run", {"local_steps": 3}, "unknown key 'local_steps'; did you mean 'training.local_steps'?"),
-    "a number": ("run", {"clients": 3}, "found 3, allowed: a block with the keys count, arrive, leave, dropout; did"),
+    "a number": ("run", {"clients": 3}, "found 3, allowed: a block with the keys count, arrive, leave, forget"),
     "a list": ("run", {"methods": ["er", "lwf"]}, "found ['er', 'lwf'], allowed: a block of method names, each with"),
     "an option": ("run", {"lokal": True}, "raysim.run has no parameter 'lokal'; did you mean 'local'?"),
     "Lightning's": ("run", {"save_dir": "x"}, "raysim.run has no parameter 'save_dir'; did you mean 'out'?"),

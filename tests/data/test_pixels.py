@@ -114,9 +114,7 @@ def test_batches_fetched_together_are_those_fetched_alone(mixed, augment, colour
     drawn = torch.from_numpy(source.draw(draws, 17)) if augment else None
     expected = batch_by_batch(source, rows, task, drawn, sizes)
     fetched: list[int] = []
-    monkeypatch.setattr(
-        source, "fetch", lambda rows, *how: fetched.append(len(rows)) or Source.fetch(source, rows, *how)
-    )
+    monkeypatch.setattr(source, "shown", lambda x, *how: fetched.append(len(x)) or Source.shown(source, x, *how))
     found = list(source.fetch_each(rows, task, drawn, sizes))
     assert fetched == [4, 4, 4, 4, 1]
     assert [len(x) for x in found] == sizes

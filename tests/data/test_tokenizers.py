@@ -169,7 +169,7 @@ def test_folders_without_a_tokenizer_are_refused(tmp_path: Path, words: str) -> 
     (tmp_path / "remote" / "code.py").write_text("raise SystemExit('this code was run')")
     for name in ("empty", "broken", "remote"):
         with pytest.raises(
-            ConfigError, match=r"dataset\.tokenizer: found '.*', which has no tokenizer that can be re"
+            ConfigError, match=r"dataset\.tokenizer: found '.*', which has no tokenizer that can be read"
         ) as error:
             read(tmp_path, tokenizer=str(tmp_path / name))
         assert len(str(error.value)) < 500

@@ -1,17 +1,28 @@
 """Pretrained models of transformers: equality with transformers' own passes, what is refused, and late passes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from pretrained_folders import DECODERS, IDS, LENGTH, MASK, NAMES, TEXTS, WIDTH, write_folder
+from pretrained_folders import (
+    ARRAYS,
+    DECODERS,
+    IDS,
+    LENGTH,
+    MASK,
+    NAMES,
+    ROWS,
+    TEXTS,
+    WIDTH,
+    built,
+    config_for,
+    write_folder,
+)
 from torch import nn
 from torch.nn import functional
 
 from raysim.config import load
-from raysim.engine.vectorised.support import check_vectorised
 from raysim.models.arrays import Arrays, NamedArray
 from raysim.models.building import build_model, check_model
 from raysim.models.flat import FlatModel
@@ -22,28 +33,6 @@ from raysim.system.hub_files import find_folder
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("quiet_torch")
-
-ARRAYS = Arrays((NamedArray("input_ids", (LENGTH,), IDS), NamedArray("attention_mask", (LENGTH,), 2)))
-BY_COLUMN = {"kind": "by_column", "column": "topic", "tasks": 1}
-ROWS = torch.cat([TEXTS, MASK], 1)
-
-
-def config_for(folder: Path, objective: str = "classification", training: Any = None, **keys: Any) -> Any:
-    return load(
-        {
-            "name": "pretrained",
-            "dataset": {"name": "digits"},
-            "scenario": {"kind": "class_incremental", "tasks": 1} if objective == "classification" else BY_COLUMN,
-            "clients": {"count": 1},
-            "objective": objective,
-            "model": {"name": "hugging_face", "path": str(folder), **keys},
-            "training": {"rounds_per_task": 1, **(training or {})},
-        }
-    )
-
-
-def built(folder: Path, classes: int = 3, vocabulary: Any = ARRAYS, **keys: Any) -> Any:
-    return build_model(config_for(folder, **keys), (2 * LENGTH,), classes, vocabulary)
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +236,21 @@ def test_frozen_weights_are_mapped_from_the_files_also_from_shards(tmp_path: Pat
     assert frozen_bytes(adapted) == (nbytes, 0)
 
 
+def test_files_of_other_classes_of_the_architecture(folders: dict[str, Path], tmp_path: Path) -> None:
+    """A language model's file has the body's names with a prefix, and what a classifier does not use is a note."""
+    model = built(folders["llama causal"], freeze=["body.*"])
+    nbytes = sum(parameter.nbytes for parameter in model.body.parameters())
+    assert frozen_bytes(model) == (nbytes, 0)
+    assert model.notes == ("weights: not used of the file: lm_head.weight",)
+    # safetensors maps files, too, so names are compared besides: transformers may copy in other versions
+    assert {*model.mapped_tensors()} == {f"body.{name}" for name in model.body.state_dict()}
+    causal = {"objective": "next_token", "head": "causal_lm"}
+    whole = built(folders["llama causal"], IDS, **causal)
+    assert {*whole.mapped_tensors()} == {f"body.{name}" for name in whole.body.state_dict()}
+    pooled = check_model(config_for(write_folder(tmp_path, "bert")), (2 * LENGTH,), 3, ARRAYS)
+    assert pooled.notes == ("weights: not used of the file: pooler.dense.bias, pooler.dense.weight",)
+
+
 def test_weights_from_the_seed(folders: dict[str, Path]) -> None:
     one, again = (built(folders["gpt2"], pretrained=False) for _ in range(2))
     assert all(map(torch.equal, one.state_dict().values(), again.state_dict().values()))
@@ -268,101 +272,6 @@ def test_attention_and_dtype(folders: dict[str, Path]) -> None:
         ConfigError, match=r"model: found torch.bfloat16, torch.float32, allowed: trainable parameters of"
     ):
         check_model(config_for(folders["bert"], dtype="bfloat16"), (2 * LENGTH,), 3, ARRAYS)
-
-
-def rewritten(folder: Path, out: Path, **keys: Any) -> Path:
-    """Write a folder's config alone, with other values; None leaves a key out."""
-    out.mkdir()
-    values = {**json.loads((folder / "config.json").read_text()), **keys}
-    (out / "config.json").write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
-    return out
-
-
-def test_what_a_folder_must_have(folders: dict[str, Path], tmp_path: Path) -> None:
-    bert, empty = folders["bert"], tmp_path / "empty"
-    empty.mkdir()
-    cases = [
-        (tmp_path / "absent", {}, "which is no folder, allowed: a folder, hf://OWNER/NAME"),
-        (empty, {}, "has no config.json, allowed: a folder that save_pretrained of transformers wrote"),
-        (rewritten(bert, tmp_path / "a"), {}, "has no weights, allowed: model.safetensors .* model.pretrained=false"),
-        (rewritten(bert, tmp_path / "b", model_type="mine"), {}, "found model_type 'mine' .* such as bert, distilbert"),
-        (
-            rewritten(bert, tmp_path / "c", model_type="mine", auto_map={"AutoModel": "code.py"}),
-            {},
-            r"brings its own code \(auto_map\), which raysim never runs",
-        ),
-        (rewritten(bert, tmp_path / "d", model_type="t5"), {}, "found t5, an encoder with a decoder"),
-        (
-            write_folder(tmp_path / "e", "bert", causal=True),
-            {"head": "causal_lm", "objective": "next_token"},
-            "found causal_lm for bert, in which tokens see those after them, allowed: classifier or none",
-        ),
-    ]
-    for folder, keys, words in cases:
-        with pytest.raises(ConfigError, match=words) as refused:
-            built(folder, **({"pretrained": False} if folder.name in "bcd" else {}), **keys)
-        assert "\n" not in str(refused.value)
-
-
-def test_what_does_not_fit(folders: dict[str, Path], tmp_path: Path) -> None:
-    bert = folders["bert"]
-    other = rewritten(bert, tmp_path / "wider", hidden_size=16)
-    (other / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes())
-    deeper = rewritten(bert, tmp_path / "deeper", num_hidden_layers=4)
-    (deeper / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes())
-    cut = rewritten(bert, tmp_path / "cut")
-    (cut / "model.safetensors").write_bytes((bert / "model.safetensors").read_bytes()[:-9])
-    long = Arrays((NamedArray("input_ids", (17,), IDS),))
-    cases = [
-        (
-            bert,
-            Arrays((NamedArray("input_ids", (LENGTH,), 30), ARRAYS.parts[1])),
-            "found 30 ids in the data, allowed: at most 29",
-        ),
-        (bert, long, "found texts of 17 tokens, allowed: at most 16"),
-        (bert, None, "found samples of numbers, allowed for hugging_face: token ids"),
-        (bert, Arrays((NamedArray("pixels", (3,), 4),)), "found samples {'pixels': .3,.}, allowed for hugging_face"),
-        (other, ARRAYS, "transformers cannot build bert from"),
-        (deeper, ARRAYS, "does not fit bert: not in the file: encoder.layer.3.* and 15 more"),
-        (cut, ARRAYS, "transformers cannot build bert from"),
-    ]
-    for folder, vocabulary, words in cases:
-        with pytest.raises(ConfigError, match=words) as refused:
-            built(folder, vocabulary=vocabulary)
-        assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"head": "regressor"}, "model.head: found 'regressor', allowed: classifier, causal_lm or none"),
-        ({"pool": "cls"}, "model.pool: found 'cls', allowed: mean, first, last or null"),
-        ({"dropout": 1}, "model.dropout: found 1, allowed: a number >= 0 and < 1 or null"),
-        ({"dtype": "int8"}, "model.dtype: found 'int8', allowed: float32, float64, bfloat16 or float16"),
-        ({"attention": "flash"}, "model.attention: found 'flash', allowed: sdpa or eager"),
-    ],
-)
-def test_keys_have_ranges(keys: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        config_for(Path("minilm-l6"), **keys)
-    assert str(refused.value) == words
-
-
-def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
-    config = config_for(folders["qwen2"], training={"vectorise": 8})
-    with pytest.raises(
-        ConfigError, match=r"training.vectorise: the model hugging_face cannot compute for several"
-    ) as why:
-        check_vectorised(config, check_model(config, (2 * LENGTH,), 3, ARRAYS))
-    assert "\n" not in str(why.value)
-
-
-def test_passes_are_no_cuda_graphs(folders: dict[str, Path]) -> None:
-    config = load(config_for(folders["bert"]), {"resources.gpus_per_actor": 1, "resources.cuda_graphs": True})
-    with pytest.raises(
-        ConfigError, match=r"resources.cuda_graphs: found true for hugging_face, as its passes depend on"
-    ):
-        check_model(config, (2 * LENGTH,), 3, ARRAYS)
 
 
 def test_a_model_may_have_more_ids_than_the_data(folders: dict[str, Path]) -> None:

@@ -198,6 +198,10 @@ def test_files_of_both_writers_are_read_by_both(tmp_path):
     }
     write_safetensors(tmp_path / "ours", tensors)
     safetensors.save_file({n: t.contiguous() for n, t in tensors.items()}, tmp_path / "theirs")
+    content = (tmp_path / "ours").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    for name, entry in json.loads(content[8 : 8 + size]).items():
+        assert name == "__metadata__" or (8 + size + entry["data_offsets"][0]) % tensors[name].element_size() == 0
     for found in (
         read_safetensors(tmp_path / "ours"),
         safetensors.load_file(tmp_path / "ours"),

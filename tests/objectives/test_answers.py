@@ -317,7 +317,7 @@ def test_keys_that_do_not_fit_are_named(keys: Mapping[str, Any], words: str) -> 
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    words = rf"objective.tokenizer: no tokenizer can be read from {re.escape(str(tmp_path))} "
+    words = rf"objective.tokenizer: found '{re.escape(str(tmp_path))}', which has no tokenizer"
     with pytest.raises(ConfigError, match=words):
         build_federation(load(RUN, {"objective.tokenizer": str(tmp_path)}))
 

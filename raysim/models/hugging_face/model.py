@@ -1,6 +1,6 @@
 """The model `hugging_face`: an encoder or a causal language model of transformers by its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import torch
@@ -26,6 +26,7 @@ from raysim.models.hugging_face.trial import try_pass
 from raysim.models.prompts import CodaKeys, DualKeys, TextL2PKeys, TextPromptKeys
 from raysim.system.errors import ConfigError
 
+SHOWN = 4  # names in a note
 ARRAYS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -98,10 +99,16 @@ def hugging_face(
         network = PromptedNetwork(body, how, linear, arrays, length, prompts)
     if pretrained:
         network.files = tuple(file for file in files.values() if file.suffix == ".safetensors")
-        network.notes = tuple(f"weights: {name} of the file is not used" for name in left_out)
+        network.notes = _describe_unused(left_out)
     network.made_by = f"{name_version()} {config.to_json_string()}"
     try_pass(network, causal)
     return network
+
+
+def _describe_unused(names: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on the tensors of the files that the network does not use, such as another head's."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (f"weights: not used of the file: {', '.join(names[:SHOWN])}{more}",) if names else ()
 
 
 def _expect_texts(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]) -> tuple[tuple[str, ...], int]:

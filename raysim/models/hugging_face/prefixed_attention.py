@@ -46,9 +46,7 @@ def use_prefixes(body: Any, blocks: list[nn.Module]) -> None:
     transformers = import_extra("transformers", EXTRA)
     masks = import_extra("transformers.masking_utils", EXTRA)
     transformers.AttentionInterface.register(NAME, _attend)
-    transformers.AttentionMaskInterface.register(
-        NAME, masks.sdpa_mask
-    )  # a function without a mask function has no mask
+    transformers.AttentionMaskInterface.register(NAME, masks.sdpa_mask)  # otherwise the function would have no mask
     body.set_attn_implementation(NAME)
     for number, block in enumerate(blocks):
         for part in block.modules():

@@ -4,8 +4,8 @@ The encoder is frozen. What a text receives depends on its query: the text's vec
 without prompts. The blocks before the first one with prompts are equal in both passes and computed once. So a step is
 a pass over all blocks, and another one over those from the first one with prompts on.
 
-With `model.cache` the query is cached, too. A text's features are the query and the hidden states at the input of this
-block, with the mask as a last column [1 + L, W + 1]. A step is then the second pass only.
+With `model.cache` the query is cached, too. A text's features [1 + L, W + 1] are the query and the hidden states at the
+input of this block. Their last column is the mask. A step is then the second pass only.
 """
 
 from collections.abc import Mapping, Sequence
