@@ -200,7 +200,7 @@ def load_ended(directory: Path, overrides: Overrides, trust: bool) -> tuple[Conf
     with only_named_by(trust=trust):
         run_config = load(directory / "config.yaml")
     changed = load(run_config, overrides)
-    _check_held_out(run_config, changed)
+    check_held_out(run_config, changed)
     if changed.evaluation.model == "local":
         problem = "evaluation.model: found local, but a run's directory has the server's model alone"
         raise ConfigError(f"{problem}, allowed: global or global_per_client")
@@ -244,7 +244,7 @@ def _as_trained(federation: Federation, config: Config, run_config: Config) -> F
     return replace(federation, dataset=dataset, normalization=statistics)
 
 
-def _check_held_out(run_config: Config, changed: Config) -> None:
+def check_held_out(run_config: Config, changed: Config) -> None:
     """Refuse to test or validate on training samples: only the samples that the run held out are safe.
 
     Raises:
@@ -253,7 +253,7 @@ def _check_held_out(run_config: Config, changed: Config) -> None:
     trained_on = [_drawn_from(run_config, one) for one in (run_config.dataset, *(run_config.domains or ()))]
     for dataset in (changed.dataset, *(changed.domains or ())):
         drawn = _drawn_from(changed, dataset)
-        if drawn not in trained_on and drawn.path is not None:
+        if drawn not in trained_on and (drawn.path is not None or drawn.draw.get("test_fraction") is not None):
             for of_run in trained_on:
                 _check_tests(drawn, of_run)
     if changed.evaluation.split == "validation" and _held_out(run_config) != _held_out(changed):
@@ -268,21 +268,22 @@ class _Drawn:
     """What decides which of a dataset's samples are tests: a file of tests, or a draw among the training file's."""
 
     name: str
-    path: str | None
-    test: str | None
+    path: tuple[str, ...] | None
+    test: tuple[str, ...] | None
     draw: Mapping[str, object]
-    train: str | None = field(compare=False)  # tests stay tests, whatever else is trained on
+    train: tuple[str, ...] | None = field(compare=False)  # tests stay tests, whatever else is trained on
 
 
 def _drawn_from(config: Config, dataset: NamedComponent) -> _Drawn:
     """Return where a dataset's tests are from. Files in the folder of the datasets have paths from there."""
-    root, keys, files = choose_root(config.dataset.root)[1].resolve(), dataset.keys(), {}
+    root, keys, files = choose_root(config.dataset.root)[1].resolve(), dataset.keys(), dict[str, tuple[str, ...]]()
     for key, name in keys.items():
         names = (name,) if isinstance(name, str) else name  # or several, of instructions
         if key in ("path", "test", "train") and isinstance(names, tuple):
             found = [(root / expand(f"dataset.{key}", one)).resolve() for one in names]
-            files[key] = ", ".join(str(one.relative_to(root) if one.is_relative_to(root) else one) for one in found)
-    draw = {} if "test" in files else {key: keys.get(key) for key in ("test_fraction", "seed", "split")}
+            files[key] = tuple(str(one.relative_to(root) if one.is_relative_to(root) else one) for one in found)
+    by = ("test_fraction", "seed", "split", *(("label",) if "test_fraction" in keys else ()))  # a part of each label
+    draw = {} if "test" in files else {key: keys.get(key) for key in by}
     return _Drawn(dataset.name, files.get("path"), files.get("test"), draw, files.get("train"))
 
 
@@ -294,8 +295,8 @@ def _check_tests(drawn: _Drawn, of_run: _Drawn) -> None:
     """
     same = (drawn.name, drawn.path) == (of_run.name, of_run.path)
     if drawn.test is not None:
-        split = drawn.test.partition("[")[0]  # of which train[:90%] is a part
-        if split == of_run.path or (same and of_run.train and split == of_run.train.partition("[")[0]):
+        trained_on = {*(of_run.path or ()), *_splits_of(of_run.train if same else None)}
+        if trained_on & {*drawn.test, *_splits_of(drawn.test)}:
             raise ConfigError("dataset.test: found what the run was trained on, allowed: another file or split")
     elif same:
         key, found, allowed = "test", "null", "a file of tests"
@@ -306,6 +307,16 @@ def _check_tests(drawn: _Drawn, of_run: _Drawn) -> None:
             f"dataset.{key}: found {found}, which draws tests among the samples that the run may have been trained on, "
             f"allowed: {allowed}, as in the run"
         )
+    elif drawn.name == of_run.name and {*(drawn.path or ())} & {*(of_run.path or ())}:
+        raise ConfigError(
+            f"dataset.path: found {show([*(drawn.path or ())])}, with a file that the run was trained on in another "
+            "list, so other tests would be drawn, allowed: the run's list, or files of tests in dataset.test"
+        )
+
+
+def _splits_of(names: Sequence[str] | None) -> set[str]:
+    """Return the splits of which these are parts, as train of train[:90%]."""
+    return {name.partition("[")[0] for name in names or ()}
 
 
 def _held_out(config: Config) -> dict[str, object]:

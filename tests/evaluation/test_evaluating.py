@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny_tokenizers import word_level
 
 import raysim
 from raysim.cli import main
+from raysim.config import Config, load
 from raysim.config.yaml_text import to_yaml_line
 from raysim.evaluation import scoring
+from raysim.evaluation.finished_run import check_held_out
 from raysim.system.errors import ConfigError
 
 CLASSES = {"kind": "class_incremental", "tasks": 2}
@@ -164,6 +167,37 @@ def test_tests_are_checked_by_their_files_whatever_names_them(tiny: Any, tmp_pat
     elsewhere = f"dataset.root={tmp_path / 'moved'}"
     assert raysim.evaluate(run, [elsewhere]).samples == [10]
     assert refusal(run, elsewhere, "dataset.split=other").startswith("dataset.split: found 'other', which draws tests")
+
+
+def test_labels_and_lists_of_files_decide_which_tests_are_drawn(tiny: Any, tmp_path: Path) -> None:
+    """A part of each label is drawn, and of each file by its place in the list."""
+    for name in ("one", "two", "new"):
+        lines = [{"prompt": f"w{n % 5}", "answer": "w1 w2", "topic": f"t{n % 3}", "kind": "k"} for n in range(12)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    words = word_level(tmp_path / "words", [f"w{n}" for n in range(5)])
+
+    def settings(**keys: Any) -> Config:
+        dataset = {"root": str(tmp_path), "tokenizer": words, "length": 8, **keys}
+        return load(tiny(dataset=dataset, scenario={"kind": "domain_incremental", "tasks": 1}, objective="next_token"))
+
+    texts = {"name": "text_jsonl", "path": "one.jsonl", "text": "prompt", "target": "next_token"}
+    files = {"name": "instructions", "path": ["one.jsonl", "two.jsonl"]}
+    for run, other, message in (
+        ({**texts, "label": "topic"}, {**texts, "label": "kind"}, "dataset.label: found 'kind', which draws tests"),
+        ({**texts, "label": "topic"}, {**texts, "label": None}, "dataset.label: found null, which draws tests"),
+        (files, {**files, "path": "two.jsonl"}, r"dataset.path: found \['two.jsonl'\], with a file that the run"),
+        (files, {**files, "path": "new.jsonl", "test": "two.jsonl"}, "dataset.test: found what the run was trained on"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_held_out(settings(**run), settings(**other))
+    check_held_out(settings(**files), settings(**{**files, "path": "new.jsonl"}))
+
+
+def test_tests_of_a_set_by_name_are_drawn_by_its_seed(tiny: Any) -> None:
+    one, two = (load(tiny(dataset={"name": "imagenet_a", "seed": seed})) for seed in (0, 1))
+    check_held_out(one, one)
+    with pytest.raises(ConfigError, match=r"dataset\.seed: found 1, which draws tests among .*allowed: 0"):
+        check_held_out(one, two)
 
 
 def test_every_domain_is_checked(tiny: Any, tmp_path: Path) -> None:
