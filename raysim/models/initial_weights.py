@@ -11,6 +11,7 @@ from raysim.models.freezing import freeze
 from raysim.models.hugging_face.network import PretrainedNetwork
 from raysim.models.layers import find_head
 from raysim.models.peft_layout import load_adapters
+from raysim.models.random_features import add_random_features, holds_random_features
 from raysim.models.weight_files import load_weights, read_weights
 from raysim.models.weight_sources import find_model_weights
 from raysim.system import seeding
@@ -25,10 +26,10 @@ class FileWeights:
     notes: list[str] = field(default_factory=list)
 
 
-def set_weights(module: nn.Module, spec: Model, seed: int, x: Tensor, new_head: bool) -> FileWeights:
-    """Load the weights that `spec` names, add its adapters and freeze what it freezes.
+def set_weights(module: nn.Module, spec: Model, seed: int, x: Tensor, new_head: bool, model: str) -> FileWeights:
+    """Load the weights that `spec` names, add its adapters and random layer, and freeze what it freezes.
 
-    A file of a run with adapters is loaded after they are added, any other file before.
+    A file of a run with adapters or a random layer is loaded after they are added, any other file before.
 
     Args:
         module: the model with drawn weights, which is changed.
@@ -36,9 +37,10 @@ def set_weights(module: nn.Module, spec: Model, seed: int, x: Tensor, new_head: 
         seed: the run's seed, for the adapters' weights.
         x: two samples.
         new_head: whether a head that does not fit the file keeps its drawn weights.
+        model: the model's name, for errors.
 
     Raises:
-        ConfigError: a file cannot be found or read, or does not fit the model.
+        ConfigError: a file cannot be found or read, or does not fit the model. Or this has no head for a random layer.
     """
     if spec.adapters is None:
         freeze(module, spec.freeze)
@@ -46,18 +48,30 @@ def set_weights(module: nn.Module, spec: Model, seed: int, x: Tensor, new_head: 
     if path is None or holds_adapters(path):
         _adapt(module, spec, seed, x)
         notes = [] if path is None else load_adapters(module, path, spec.adapters)
+        _add_random_features(module, spec, seed, x, model)
         if not isinstance(module, PretrainedNetwork):
             return FileWeights(notes=notes)
         return FileWeights(module.mapped_tensors(), [*module.notes, *notes])
     weights, loaded = read_weights(module, path, spec.prefix), x if new_head else None
     with_adapters = spec.adapters is not None and any(name.endswith(".lora_a.weight") for name in weights.tensors)
-    if not with_adapters:
+    with_layer = spec.random_features is not None and holds_random_features(weights.tensors, module, x)
+    # with additions it is the model of a run, not the file that it began with
+    if not with_adapters and not with_layer:
         load_weights(module, weights, spec.prefix, loaded)
     _adapt(module, spec, seed, x)
-    if with_adapters:  # the model of a run, not the file that it began with
+    if with_adapters and not with_layer:
+        load_weights(module, weights, spec.prefix, loaded)
+    _add_random_features(module, spec, seed, x, model)
+    if with_layer:
         load_weights(module, weights, spec.prefix, loaded)
     own = module.notes if isinstance(module, PretrainedNetwork) else ()
     return FileWeights(weights.tensors, [*own, *weights.notes])
+
+
+def _add_random_features(module: nn.Module, spec: Model, seed: int, x: Tensor, model: str) -> None:
+    """Add the random layer, if there is one."""
+    if spec.random_features is not None:
+        add_random_features(module, x, spec.random_features, seed, model)
 
 
 def _adapt(module: nn.Module, spec: Model, seed: int, x: Tensor) -> None:

@@ -4,6 +4,8 @@ Ridge regression on more features separates classes better, as in RanPAC (McDonn
 The layer is frozen, so it is in no vector and is not sent: every process draws the same one from the run's seed.
 """
 
+from collections.abc import Collection
+
 from torch import Tensor, nn
 
 from raysim.models.layers import find_head
@@ -40,3 +42,9 @@ def add_random_features(module: nn.Module, x: Tensor, width: int, seed: int, mod
     owner, _, leaf = name.rpartition(".")
     setattr(module.get_submodule(owner), leaf, nn.Sequential(layer, nn.ReLU(), new_head))
     module.train()
+
+
+def holds_random_features(names: Collection[str], module: nn.Module, x: Tensor) -> bool:
+    """Return whether the names of a file's tensors have a random layer before the head of this network without one."""
+    heads = {name.rpartition(".")[0] for name in find_head(module, x)}
+    return any(all(f"{head}.{part}.weight" in names for part in (0, 2)) for head in heads)

@@ -60,6 +60,25 @@ def test_a_trained_trunk_below_it_learns(tiny, simulate):
     assert run.rounds[0].bytes_up == 3 * 4 * (6 * 5 + 5 + 9 * 4 + 4)
 
 
+@pytest.mark.parametrize("adapters", [None, {"rank": 2, "where": ["1"]}], ids=["plain", "adapters"])
+def test_a_runs_model_is_loaded_with_its_random_layer(tiny, tmp_path, adapters):
+    """A file of another seed has another layer, which is taken. A file without one keeps the drawn layer."""
+    keys = {"name": "mlp", "hidden": [5], "adapters": adapters}
+    for number, width in enumerate((None, 7)):
+        module = built(tiny(seed=3, model=keys | {"random_features": width})).module
+        torch.save(module.state_dict(), tmp_path / f"{number}.pt")
+    drawn = built(tiny(model=keys | {"random_features": 7})).state_dict()
+    for number in (0, 1):
+        path = tmp_path / f"{number}.pt"
+        state, file = (
+            built(tiny(model=keys | {"random_features": 7, "weights": str(path)})).state_dict(),
+            torch.load(path),
+        )
+        own = [name for name in file if number or not name.startswith("3.")]
+        assert all(torch.equal(state[name], file[name]) for name in own)
+        assert torch.equal(state["3.0.weight"], drawn["3.0.weight"]) == (number == 0)
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [
