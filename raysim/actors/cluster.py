@@ -1,5 +1,6 @@
 """The cluster of some runs: the one that their configs name, or one of this machine's own."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,6 +15,8 @@ from raysim.estimate.memory import COMPILER, shares_compiler
 from raysim.system.capacity import Capacity
 from raysim.system.custom_code import find_custom_code, refuse_main
 from raysim.system.errors import ConfigError
+
+PRETRAINED = re.compile(r"transformers\.models\.\w+\.modeling_\w+")
 
 
 def cluster_of(
@@ -44,7 +47,12 @@ def cluster_of(
     address = configs[0].resources.address
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)
-        modules = [COMPILER] if COMPILER in sys.modules and all(map(shares_compiler, configs)) else []
+        modules = _slow_modules() if all(map(shares_compiler, configs)) else []
         return own_cluster(machine, dashboard, say, session, forked, modules)
     code = sorted({str(path) for config in configs for path in find_custom_code(names_for_actors(config))})
     return joined_cluster(address, code)
+
+
+def _slow_modules() -> list[str]:
+    """Return what this process has imported to build models and every host would import again, 60 MiB and more each."""
+    return [name for name in sys.modules if name == COMPILER or PRETRAINED.fullmatch(name)]

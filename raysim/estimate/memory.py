@@ -57,6 +57,9 @@ LIBRARY_BYTES = 100 * MIB  # of libraries' pages that a run in one process reads
 # In each process, for torch's compiler. Networks of torchvision's import it, and so does torch.func.grad, with which
 # methods take gradients by sample. The trials before an estimate import it here, too.
 COMPILER, COMPILER_BYTES = "torch._dynamo", 155 * MIB
+# Of the modules of transformers that forked processes share, what each has alone, as Python counts references in them.
+# Measured with ten hosts of MiniLM.
+PRETRAINED_BYTES = 40 * MIB
 SHARED_BYTES = _SHARED + 350 * MIB  # what there is once: the pages of libraries, and Ray's own processes
 KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps
 # Vectors of the model's length; an exact sum (int64) counts as two. A host takes at work, beside what its optimizer
@@ -97,6 +100,7 @@ class MemoryNeed:
         forked: how actors start.
         rehearsed: what the rehearsals before a run leave in the driver, which has them in its own process.
         imported: what each process has of torch's compiler. Forked ones share that of their server.
+        touched: what a forked process has alone of its server's other modules.
     """
 
     data: int = 0
@@ -112,11 +116,12 @@ class MemoryNeed:
     forked: bool = False
     rehearsed: int = 0
     imported: int = 0
+    touched: int = 0
 
     @property
     def process(self) -> int:
         """The bytes of an actor's process."""
-        return FORKED_BYTES if self.forked else PROCESS_BYTES + self.imported
+        return FORKED_BYTES + self.touched if self.forked else PROCESS_BYTES + self.imported
 
     @property
     def alone(self) -> int:
@@ -233,6 +238,7 @@ def estimate_memory(
     return replace(
         processes_alone(config),
         imported=compiler - imported,
+        touched=PRETRAINED_BYTES * (config.model.name == "hugging_face"),
         data=data - features,
         mapped=in_file + features,
         frozen=frozen,

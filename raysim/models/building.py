@@ -55,7 +55,7 @@ def _build(
             recompute_blocks(module, name_model(config))
         if config.heads > 1:
             module = _with_heads(module, config, samples())
-    weights = set_weights(module, spec, config.seed, samples(), new_head, name_model(config))
+    weights = set_weights(module, spec, config.seed, samples, new_head, name_model(config))
     freeze_statistics(module)
     if spec.cache:
         module = begin_late(module, samples(), name_model(config))

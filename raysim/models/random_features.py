@@ -4,7 +4,7 @@ Ridge regression on more features separates classes better, as in RanPAC (McDonn
 The layer is frozen, so it is in no vector and is not sent: every process draws the same one from the run's seed.
 """
 
-from collections.abc import Collection
+from collections.abc import Container
 
 from torch import Tensor, nn
 
@@ -44,7 +44,14 @@ def add_random_features(module: nn.Module, x: Tensor, width: int, seed: int, mod
     module.train()
 
 
-def holds_random_features(names: Collection[str], module: nn.Module, x: Tensor) -> bool:
-    """Return whether the names of a file's tensors have a random layer before the head of this network without one."""
+def has_random_features(module: nn.Module, x: Tensor, names: Container[str]) -> bool:
+    """Return whether names of a file are those of a network with a random layer before its head.
+
+    Args:
+        module: the network without this layer.
+        x: two samples.
+        names: the names of the file's tensors.
+    """
     heads = {name.rpartition(".")[0] for name in find_head(module, x)}
-    return any(all(f"{head}.{part}.weight" in names for part in (0, 2)) for head in heads)
+    module.train()
+    return any(f"{head}.0.weight" in names and f"{head}.2.weight" in names for head in heads)
