@@ -10,7 +10,8 @@ and P_c P_c^T / N_c for K_c = 1. The estimate is unbiased if a class's samples a
 distributed. Let m_g be the groups' means, and S the covariance. Then E sum_g n_g (m_g - m) (m_g - m)^T = (K_c - 1) S.
 The true G_c has the expectation (N_c - 1) S + N_c E m m^T. The head is W = (sum_c G_c + lambda I)^-1 P.
 
-An estimate may have negative eigenvalues. Where the sum has, lambda is raised by the size of the least one.
+No eigenvalue is negative. By Cauchy and Schwarz, v^T G_c v >= (v^T P_c)^2 / N_c for each v, as a / N_c - b = 1 / N_c.
+Rounding may leave a small negative one. If lambda is smaller, it is raised by the size of the least.
 """
 
 from __future__ import annotations

@@ -76,7 +76,19 @@ def test_a_class_without_samples_is_in_no_estimate():
     assert [part.tolist() for part in found[2]] == [[[3.0]], [1.0]]
 
 
-def test_a_penalty_is_raised_where_the_estimate_has_negative_eigenvalues():
+def test_no_estimate_has_negative_eigenvalues():
+    """v^T G v >= (v^T P)^2 / N for each v. Groups of 1 to 8 samples, 1 to 6 of them, with a common mean."""
+    draws = torch.Generator().manual_seed(0)
+    for groups in range(1, 7):
+        counts = torch.randint(1, 9, (groups,), generator=draws).double()
+        mean, noise = (torch.randn(size, 4, generator=draws).double() for size in (1, groups))
+        sums = 5 * mean * counts[:, None] + noise
+        gram, total = estimate_gram(sums, counts), sums.sum(0)
+        rest = gram - torch.outer(total, total) / counts.sum()
+        assert float(torch.linalg.eigvalsh(rest)[0]) >= -1e-12 * float(gram.diagonal().max())
+
+
+def test_a_penalty_is_raised_where_rounding_leaves_negative_eigenvalues():
     """The eigenvalues 3 and -2 with lambda 1: lambda becomes 3, and W = diag(1/6, 1) P."""
     gram = torch.tensor([[3.0, 0.0], [0.0, -2.0]], dtype=torch.float64)
     cross = torch.ones(2, 1, dtype=torch.float64)
