@@ -58,6 +58,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
         "adapters.md",
         "own_models.md",
         "large_models.md",
+        "forgetting.md",
         "cluster.md",
         "operators.md",
         "*.md",

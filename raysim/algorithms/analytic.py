@@ -39,7 +39,6 @@ class Analytic(GramMethod):
 
         def trains(self, server: Server) -> bool:
             """Return False: no client trains."""
-            self.check_grid(server)
             return False
 
         def evaluated(self, server: Server) -> Weights | None:

@@ -45,7 +45,7 @@ class Stsa(GramMethod):
                 f"found grid={self.grid} with train_first=true, whose features depend on how task 1 is divided, "
                 "allowed: grid=null, or train_first=false"
             )
-        return None
+        return super().refusal(setting)
 
     class Client(GramClient):
         """Trains in task 1. Sends the sums over its new samples at a task's end."""
@@ -57,7 +57,6 @@ class Stsa(GramMethod):
 
         def trains(self, server: Server) -> bool:
             """Return whether this is task 1 and it trains."""
-            self.check_grid(server)
             return self.method.train_first and server.task == 0
 
         @classmethod

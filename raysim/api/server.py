@@ -102,14 +102,13 @@ class Server(Participant):
         """
         return self._federation.classes_of({task for client in self.present for task in self.tasks(client)})
 
-    def samples_of(self, task: int | None = None) -> int:
-        """Return how many training samples of a task (from 0) all clients have together; by default of all tasks.
+    def samples_of(self, task: int) -> int:
+        """Return how many training samples of a task (from 0) all clients have together.
 
-        >>> server.samples_of(0), server.samples_of()
-        (36, 72)
+        >>> server.samples_of(0)
+        36
         """
-        streams = self._federation.streams
-        return sum(len(stream) if task is None else stream.samples_of(task) for stream in streams)
+        return sum(stream.samples_of(task) for stream in self._federation.streams)
 
     def network_at(self, weights: Weights | None = None) -> nn.Module:
         """Return a separate copy of the network with these weights or the global model, on `device`."""

@@ -40,3 +40,5 @@ class Setting:
     """Whether the objective has classes; see raysim.objectives.Objective."""
     positions: bool = False
     """Whether the model's outputs have a position axis, as in next-token prediction."""
+    samples: int | None = None
+    """The training samples of all clients and tasks. None as long as the data are not known."""

@@ -83,7 +83,11 @@ def unpack(archive: Archive, file: Path, root: Path) -> None:
                 tell_progress(f"unpacking {archive.file}: {count:,} files")
         if not count:
             raise ConfigError(f"dataset.path: {file} has no folder {archive.holds}, as the official archive has")
-        os.rename(folder / archive.holds, target)
+        try:
+            os.rename(folder / archive.holds, target)
+        except OSError:
+            if not target.is_dir():  # else another process has unpacked it, whole
+                raise
     except (*DAMAGE, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
         problem = f"{file} cannot be unpacked ({reason})"

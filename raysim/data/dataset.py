@@ -42,6 +42,11 @@ class Unread(ABC):
     def digest(self) -> str:
         """A digest of all that the samples follow from, without reading them."""
 
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the samples are: other samples with the same digest have another place."""
+
     @abstractmethod
     def take(self, rows: Array) -> Unread:
         """Return these rows (numbers or a mask). Nothing is read."""

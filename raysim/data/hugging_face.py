@@ -36,7 +36,9 @@ def hugging_face(
     test: Annotated[str | None, doc("the split to test on; null is test or, without one, validation")] = None,
     image: Annotated[str, doc("the column of the images")] = IMAGE,
     text: Annotated[str | None, doc("the column of the texts, in place of images")] = None,
-    label: Annotated[str, doc("the column of the labels")] = "label",
+    label: Annotated[
+        str | None, doc("the column of the labels; null reads none, of texts with target=next_token")
+    ] = "label",
     client: Annotated[str | None, doc("the column of client ids, for partition=natural")] = None,
     columns: Annotated[tuple[str, ...], doc("further columns, for scenario.kind=by_column and partition.by")] = (),
     size: Annotated[int, Ge(1), doc("height and width that the images are made")] = SIZE,
@@ -66,6 +68,11 @@ def hugging_face(
     of_texts = {one.name: (getattr(text_keys, one.name), one.default) for one in fields(text_keys)}
     _refuse_others(of_texts if text is None else of_images, "without" if text is None else "with")
     text_keys.check()
+    if label is None and (text is None or text_keys.target == "label"):
+        raise ConfigError(
+            "dataset.label: found null, allowed: a column; or dataset.text with dataset.target=next_token, which needs "
+            "no labels"
+        )
     datasets = import_extra("datasets", "hugging_face")
 
     where, cache = datasets.DownloadConfig(local_files_only=not download), root / "hugging_face"
@@ -84,19 +91,10 @@ def hugging_face(
     known = [*(getattr(getattr(rows["train"], "info", None), "splits", None) or ())]
     testing = test or choose_test(known) or TEST
     rows["test"] = load("test", testing)
-    y = {key: _labels(_column(of, "label", label), label) for key, of in rows.items()}
-    if len({labels.dtype.kind == "U" for labels in y.values()}) > 1:
-        raise ConfigError("dataset.label: found texts in one split and numbers in the other, allowed: one of the two")
-    names: tuple[str, ...] | None = tuple(getattr(rows["train"].features[label], "names", ())) or None
-    if names and sorted(names) == [*names]:  # load_dataset sorts folders' names as texts, also numbers
-        given, names = names, tuple(in_class_order(names))
-        y = {key: _renumber(labels, given, names) for key, labels in y.items()}
-    if y["train"].dtype.kind == "U":
-        names = tuple(in_class_order(y["train"].tolist()))
-        if unknown := sorted({*y["test"].tolist()} - {*names}):
-            raise ConfigError(f"dataset.test: found the label {show(unknown[0])}, allowed: labels of dataset.train")
-        numbers = {name: number for number, name in enumerate(names)}
-        y = {key: np.array([numbers[name] for name in labels.tolist()]) for key, labels in y.items()}
+    names: tuple[str, ...] | None = None
+    y = {key: np.zeros(len(of), np.int64) for key, of in rows.items()}
+    if label is not None:
+        y, names = _read_labels(rows, label)
     classes = len(names) if names else 1 + int(max(labels.max() for labels in y.values()))
     ids = None if client is None else np.array([*_column(rows["train"], "client", client)])
     further = {key: _columns(of, columns, {"train": train, "test": testing}[key]) for key, of in rows.items()}
@@ -119,6 +117,24 @@ def hugging_face(
     )
     notes = (*said, *([describe_classes(names)] if names else []), *pixels.notes)
     return Dataset(*splits, classes, names, notes=notes, doubts=pixels.doubts)
+
+
+def _read_labels(rows: Mapping[str, Any], label: str) -> tuple[dict[str, Array], tuple[str, ...] | None]:
+    """Return the labels of the splits train and test as int64 [n], and the names of the classes if they have some."""
+    y = {key: _labels(_column(of, "label", label), label) for key, of in rows.items()}
+    if len({labels.dtype.kind == "U" for labels in y.values()}) > 1:
+        raise ConfigError("dataset.label: found texts in one split and numbers in the other, allowed: one of the two")
+    names: tuple[str, ...] | None = tuple(getattr(rows["train"].features[label], "names", ())) or None
+    if names and sorted(names) == [*names]:  # load_dataset sorts folders' names as texts, also numbers
+        given, names = names, tuple(in_class_order(names))
+        y = {key: _renumber(labels, given, names) for key, labels in y.items()}
+    if y["train"].dtype.kind == "U":
+        names = tuple(in_class_order(y["train"].tolist()))
+        if unknown := sorted({*y["test"].tolist()} - {*names}):
+            raise ConfigError(f"dataset.test: found the label {show(unknown[0])}, allowed: labels of dataset.train")
+        numbers = {name: number for number, name in enumerate(names)}
+        y = {key: np.array([numbers[name] for name in labels.tolist()]) for key, labels in y.items()}
+    return y, names
 
 
 def _refuse_others(keys: Mapping[str, tuple[object, object]], how: str) -> None:

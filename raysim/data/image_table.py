@@ -71,6 +71,11 @@ class ImageTable:
         """The bytes of the table in memory."""
         return sum(array.nbytes for array in (self.images.names, self.images.ends, self.sizes, self.times))
 
+    @property
+    def place(self) -> str:
+        """The path of the first image, which tells a folder from another one with the same digest."""
+        return str(self.path(0).absolute())
+
     def path(self, row: int) -> Path:
         """Return the path of an image."""
         return self.images.path(row)

@@ -134,6 +134,11 @@ class ImagesOnDisk(Unread):
         digest.update(np.ascontiguousarray(self._rows).data)
         return digest.hexdigest()
 
+    @property
+    def place(self) -> str:
+        """The paths of each store's first image."""
+        return " ".join(store.table.place for store in self._stores)
+
     def take(self, rows: Array) -> ImagesOnDisk:
         """Return these rows (numbers or a mask)."""
         return ImagesOnDisk(self._stores, self._rows[rows])
@@ -213,8 +218,9 @@ def open_store(
     Raises:
         ConfigError: the file cannot be made.
     """
-    known = f"{table.digest} {look} {blake2b(stored.data).hexdigest()} {PIL.__version__} {VERSION}"
-    path = root / FOLDER / blake2b(known.encode(), digest_size=16).hexdigest()
+    # with the place: files of an archive may all have the same time, and those of two folders the same sizes
+    known = f"{table.place} {table.digest} {look} {blake2b(stored.data).hexdigest()} {PIL.__version__} {VERSION}"
+    path = root / FOLDER / blake2b(os.fsencode(known), digest_size=16).hexdigest()
     each = (1 if look.grey else 3) * look.size**2
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -77,6 +77,7 @@ def instructions(
     prompts = make_prompts(template, text_tokenizer)
     files = _files(root, "dataset.path", path)
     test_files = None if test is None else _files(root, "dataset.test", test)
+    _refuse_columns(field_keys.columns, (PROMPT_LENGTH, FILE) if len(files) > 1 else (PROMPT_LENGTH,))
     notes: list[str] = []
     parts = _divide(files, test_files, field_keys, (test_fraction, seed), notes)
     learned = Learned(text_tokenizer, prompts, length, notes)
@@ -110,6 +111,14 @@ def _files(root: Path, key: str, path: str | Sequence[str]) -> list[Path]:
     if not names:
         raise ConfigError(f"{key}: found no file, allowed: a file, or a list with one for each task")
     return [root / expand(key, name) for name in names]
+
+
+def _refuse_columns(columns: Sequence[str], made: Sequence[str]) -> None:
+    """Refuse fields with the names of columns that are made here. Raises ConfigError."""
+    taken = next((name for name in made if name in columns), None)
+    if taken is not None:
+        allowed = "other names, as this one is made of the samples; rename the field"
+        raise ConfigError(f"dataset.columns: found {show(taken)}, allowed: {allowed}")
 
 
 def _divide(

@@ -130,7 +130,10 @@ def _describe_short(encoded: Sequence[TextIds]) -> list[str]:
 
 
 def _values(y: Array, labels: Sequence[int | str]) -> Array:
-    """Return labels as a column: the names, or the whole numbers as float64."""
+    """Return labels as a column: the names, or the whole numbers as float64. Raises ConfigError for -1 and the like."""
+    if y.min(initial=0) < 0:  # texts without a label, such as the tests of GLUE on the hub
+        allowed = f"0 to {len(labels) - 1}; or null, with which no labels are read"
+        raise ConfigError(f"dataset.label: found the label {y.min()}, allowed: {allowed}")
     return np.array(labels if isinstance(labels[0], str) else [float(label) for label in labels])[y]
 
 

@@ -72,16 +72,10 @@ def check_methods(config: Config) -> dict[str, Method]:
     _check_accumulated(config, methods)
     _check_senders(methods)
     _check_collecting(methods)
+    _check_personalized(config, methods)
     if config.clients.forget:
         _check_forgetting(methods)
-    setting = Setting(
-        lr=config.training.optimizer.lr,
-        clients=config.clients.count,
-        tasks=config.scenario.tasks,
-        class_incremental=not config.scenario.by_domain,
-        classes=config.objective.has("classes"),
-        positions=config.objective.has("positions"),
-    )
+    setting = _setting(config)
     for name, method in methods.items():
         check_replies(name, method)
         check_hook_names(name, method)
@@ -96,6 +90,19 @@ def check_methods(config: Config) -> dict[str, Method]:
     return methods
 
 
+def _setting(config: Config, samples: int | None = None) -> Setting:
+    """Return what methods know of the run; `samples` as in `check_fit`."""
+    return Setting(
+        lr=config.training.optimizer.lr,
+        clients=config.clients.count,
+        tasks=config.scenario.tasks,
+        class_incremental=not config.scenario.by_domain,
+        classes=config.objective.has("classes"),
+        positions=config.objective.has("positions"),
+        samples=samples,
+    )
+
+
 def _try_custom(config: Config, memory: MemoryKind | None) -> None:
     """Try the user-defined components that need no data. Raises RunError."""
     if ":" in config.training.optimizer.name:
@@ -106,8 +113,8 @@ def _try_custom(config: Config, memory: MemoryKind | None) -> None:
             try_policy(memory.policy, memory.capacity, memory.keys)
 
 
-def check_fit(config: Config, model: FlatModel, classes: int) -> None:
-    """Check that the methods can run with this model and number of classes.
+def check_fit(config: Config, model: FlatModel, classes: int, samples: int | None = None) -> None:
+    """Check that the methods can run with this model, number of classes and number of all clients' samples.
 
     Raises:
         ConfigError: a method cannot run with the model. Also if a memory is too small for one sample of each class, or
@@ -126,7 +133,10 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     _check_sample_gradients(config, model, methods)
+    setting = _setting(config, samples)
     for name, method in methods.items():
+        if why := method.refusal(setting):
+            raise ConfigError(f"methods.{name}: {why}")
         parts = method.head_parts()
         if len(model.head) < parts:
             raise ConfigError(
@@ -257,6 +267,27 @@ def _check_collecting(methods: Mapping[str, Method]) -> None:
                 raise ConfigError(
                     f"methods: found {owner} with rounds without training (trains) and {name}, whose {hooks[0]} may "
                     "read what is not announced in them, allowed: one of the two; leave the other out"
+                )
+
+
+def _check_personalized(config: Config, methods: Mapping[str, Method]) -> None:
+    """Refuse personalized models with a method that evaluates a model of its own after rounds without training.
+
+    Such a model is for the features of the server's model. Clients never have it.
+    """
+    trains, evaluated = (_owners(methods, ServerHalf, hook) for hook in ("trains", "evaluated"))
+    for owner in (name for name in trains if name in evaluated):
+        if config.evaluation.model == "local":
+            raise ConfigError(
+                f"evaluation.model: found local, allowed with {owner}, whose head the clients never have: global or "
+                "global_per_client"
+            )
+        for name in _owners(methods, ClientHalf, "receive"):
+            key = "model.local" if name == local_parameters.NAME else f"methods.{name}"
+            if name != owner:
+                raise ConfigError(
+                    f"{key}: found layers that stay at the client, allowed with {owner}, whose head is for the "
+                    "features of the server's model: none"
                 )
 
 

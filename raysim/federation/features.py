@@ -7,6 +7,7 @@ files. A file without its checksum, or with other content, is computed again.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -213,7 +214,7 @@ class FeaturePass:
             digest, x = common.copy(), split.x
             digest.update(f"{x.dtype} {x.shape}".encode())
             if isinstance(x, Unread):
-                digest.update(x.digest.encode())
+                digest.update(x.digest.encode() + os.fsencode(x.place))
                 yield folder / f"{digest.hexdigest()}.npy"
                 continue
             rows = max(1, HASHED // max(1, x[:1].nbytes))

@@ -1,7 +1,6 @@
 """The requests of `clients.forget`, as positions in the clients' streams."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from raysim.data.dataset import Dataset
 from raysim.federation.availability import Availability
 from raysim.federation.stream import Stream
 from raysim.system.errors import ConfigError
+from raysim.system.home import expand
 
 Requests = Mapping[int, Mapping[int, Tensor]]
 """Round -> client -> the positions (int64 [n], ascending) that are forgotten after it, and by no earlier request."""
@@ -73,17 +73,22 @@ def _rows(stream: Stream) -> np.ndarray:
 def _read(key: str, path: str, streams: Sequence[Stream]) -> dict[int, np.ndarray]:
     """Return the positions that a file of lines `client,position` names, by client."""
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = expand(key, path).read_text(encoding="utf-8")
         pairs = [[int(part) for part in line.split(",")] for line in text.splitlines() if line.strip()]
         named = [(client, position) for client, position in pairs]
     except (OSError, ValueError) as error:
         problem = f"found {path}, which cannot be read ({error})"
         raise ConfigError(f"{key}: {problem}, allowed: a file with lines client,position") from error
+    if not named:
+        raise ConfigError(f"{key}: found {path}, which names no sample, allowed: a file with lines client,position")
     for client, position in named:
-        if not 0 <= client < len(streams) or not 0 <= position < len(streams[client]):
-            raise ConfigError(
-                f"{key}: found {client},{position}, which is in nobody's stream, allowed: others' samples"
-            )
+        if not 0 <= client < len(streams):
+            allowed = f"clients 0 to {len(streams) - 1} (clients.count is {len(streams)})"
+        elif not 0 <= position < len(streams[client]):
+            allowed = f"positions in the stream of client {client}, which has {len(streams[client]):,} samples"
+        else:
+            continue
+        raise ConfigError(f"{key}: found {client},{position}, which is in nobody's stream, allowed: {allowed}")
     clients = sorted({client for client, _ in named})
     return {client: np.unique([position for k, position in named if k == client]) for client in clients}
 

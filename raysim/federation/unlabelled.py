@@ -43,6 +43,10 @@ def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabel
         raise ConfigError(
             "dataset.unlabelled: found texts of another tokenizer, with other ids, allowed: the same dataset.tokenizer"
         )
+    of_both = [", ".join(f"{name} {list(size)}" for name, size, _ in one.arrays) for one in (second, first)]
+    if of_both[0] != of_both[1]:  # rows of another length and with other arrays may be equally long
+        found = f"found samples of {of_both[0] or 'one array'}, allowed: {of_both[1] or 'one array'}, as in dataset"
+        raise ConfigError(f"dataset.unlabelled: {found}")
     if first.categories or second.categories:
         raise ConfigError(
             "dataset.unlabelled: found a table with categories, whose ids differ between tables, allowed: tables "

@@ -78,7 +78,7 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
             tell_progress("reading the data")
             federation = raw = build_federation(config, download=False, pretend=True)
             model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
-            check_fit(config, model, federation.classes)
+            check_fit(config, model, federation.classes, sum(map(len, federation.streams)))
             making = FeaturePass(config, raw) if config.model.cache else None
             if making is not None:
                 federation = making.pretended()

@@ -12,7 +12,6 @@ from raysim.models.initial_weights import set_weights
 from raysim.models.inputs import Ids, first_shape, two_samples
 from raysim.models.layers import find_head
 from raysim.models.precision import compute_in_bfloat16
-from raysim.models.random_features import add_random_features
 from raysim.models.recomputing import recompute_blocks
 from raysim.models.stages import begin_late
 from raysim.models.task_heads import TaskHeads
@@ -56,9 +55,7 @@ def _build(
             recompute_blocks(module, name_model(config))
         if config.heads > 1:
             module = _with_heads(module, config, samples())
-    weights = set_weights(module, spec, config.seed, samples(), new_head)
-    if spec.random_features is not None:
-        add_random_features(module, samples(), spec.random_features, config.seed, name_model(config))
+    weights = set_weights(module, spec, config.seed, samples, new_head, name_model(config))
     freeze_statistics(module)
     if spec.cache:
         module = begin_late(module, samples(), name_model(config))

@@ -326,7 +326,8 @@ class CodaPrompts(Prompts):
             # cos(q * a, k) of all images and components, without the products [B, pool, W]
             lengths = (query.square() @ attention.square().T).clamp(min=SMALLEST_SQUARE)
             weights = query @ (attention * _normalize(keys)).T * lengths.rsqrt() * self.used  # [B, pool]
-            prompt = torch.tensordot(weights, components, 1)  # [B, length, W]
+            # under autocast, weights are rounded and not components
+            prompt = torch.tensordot(weights.to(components.dtype), components, 1)  # [B, length, W]
             half = prompt.shape[1] // 2
             prefixes[block] = (prompt[:, :half], prompt[:, half:])
         return Filled(prefixes=prefixes)

@@ -4,6 +4,8 @@ Ridge regression on more features separates classes better, as in RanPAC (McDonn
 The layer is frozen, so it is in no vector and is not sent: every process draws the same one from the run's seed.
 """
 
+from collections.abc import Container
+
 from torch import Tensor, nn
 
 from raysim.models.layers import find_head
@@ -40,3 +42,16 @@ def add_random_features(module: nn.Module, x: Tensor, width: int, seed: int, mod
     owner, _, leaf = name.rpartition(".")
     setattr(module.get_submodule(owner), leaf, nn.Sequential(layer, nn.ReLU(), new_head))
     module.train()
+
+
+def has_random_features(module: nn.Module, x: Tensor, names: Container[str]) -> bool:
+    """Return whether names of a file are those of a network with a random layer before its head.
+
+    Args:
+        module: the network without this layer.
+        x: two samples.
+        names: the names of the file's tensors.
+    """
+    heads = {name.rpartition(".")[0] for name in find_head(module, x)}
+    module.train()
+    return any(f"{head}.0.weight" in names and f"{head}.2.weight" in names for head in heads)

@@ -10,6 +10,7 @@ summary.json (`versions`) and each checkpoint have it. A run that resumes compar
 | weights | the digest of the file `model.weights` |
 | path/FILE | the digest of a file of the folder `model.path`: its config or weights |
 | METHOD.KEY | the digest of a file that a method reads, such as lander.embeddings |
+| forget | the digest of the samples that `clients.forget` names, some of them in files |
 | features | the digest of the features of `model.cache` |
 | model | the digest of the initial model, with what a custom model reads from files of its own |
 | machine | the kinds of CPUs and GPUs that compute, with torch's version and instruction set |
@@ -59,6 +60,7 @@ def identify(config: Config, federation: Federation, model: FlatModel) -> dict[s
         "data": digest_data(federation),
         "names": _digest_names(federation.dataset.names),
         **{file.name: file.sha256 for file in federation.files if file.name != "cache"},
+        "forget": _digest_requests(federation),
         "features": federation.cached.get("features"),
         "model": _digest_model(model),
         "settings": f"server_cpus {max(1, resources.server_cpus)}"
@@ -72,6 +74,18 @@ def identify(config: Config, federation: Federation, model: FlatModel) -> dict[s
 
 def _digest_names(names: Sequence[str] | None) -> str | None:
     return None if names is None else hashlib.sha256(repr([*names]).encode(errors="surrogatepass")).hexdigest()
+
+
+def _digest_requests(federation: Federation) -> str | None:
+    """Return the digest of the positions in clients' streams that requests name. None if there are no requests."""
+    if not federation.forgetting:
+        return None
+    named = [
+        (round, client, positions.tolist())
+        for round, asked in sorted(federation.forgetting.items())
+        for client, positions in sorted(asked.items())
+    ]
+    return hashlib.sha256(repr(named).encode()).hexdigest()
 
 
 def _digest_model(model: FlatModel) -> str:
@@ -128,5 +142,8 @@ def _name_input(config: Config, federation: Federation, name: str) -> str:
         return f"the {what} of dataset {config.dataset.named}{f' {path}' if path else ''}"
     if name in DERIVED:
         return f"the {DERIVED[name]}"
+    if name == "forget":
+        paths = [request.samples for request in config.clients.forget if request.samples is not None]
+        return f"the samples of clients.forget ({', '.join(paths)})"
     file = next(file for file in federation.files if file.name == name)
     return f"{file.key}: {file.path}"

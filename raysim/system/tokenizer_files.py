@@ -1,6 +1,7 @@
 """The tokenizers of folders of Hugging Face's `transformers` (the extra)."""
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,8 +43,12 @@ def load_tokenizer(key: str, name: str) -> Any:
 
 
 def digest_tokenizer(tokenizer: Any) -> str:
-    """Return a digest of what makes ids of texts."""
-    return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
+    """Return a digest of what makes ids of texts.
+
+    Truncation and padding are left out: each call sets them, and files have those of the last call before saving.
+    """
+    content = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def count_ids(tokenizer: Any) -> int:

@@ -10,6 +10,7 @@ from raysim.algorithms.parts import ridge
 from raysim.algorithms.parts.feature_grid import FeatureGrid
 from raysim.api import RunError
 from raysim.engine.compatibility import check_methods
+from raysim.engine.simulation import load_parts
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -127,7 +128,7 @@ def test_sums_up_to_the_bound_are_exact_and_one_sample_more_is_refused(bits):
     assert grid.refusal(most) is None
     said = grid.refusal(most + 1)
     assert said is not None
-    assert f"found {bits} for {most + 1:,} samples" in said
+    assert f"found grid={bits} for {most + 1:,} samples" in said
     assert f"at most {bits - 1};" in said
 
 
@@ -145,8 +146,8 @@ def test_features_do_not_depend_on_the_other_samples(tiny, simulate):
 
 FEW = {"name": "synthetic", "classes": 4, "shape": [6], "train": 4, "test": 4}
 TOO_FINE = (
-    "methods.analytic.grid: found 26 for 72 samples, for which sums could pass 2^53, allowed: at most 24; or null for "
-    "sums that are rounded"
+    "methods.{}: found grid=26 for 72 samples, for which sums could pass 2^53, allowed: at most 24; or null for sums "
+    "that are rounded"
 )
 SINGULAR = (
     "methods.analytic.ridge: found 0, with which the features' Gram matrix is singular, allowed: a larger number, such "
@@ -154,18 +155,21 @@ SINGULAR = (
 )
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"methods": {"analytic": {"grid": 26}}}, TOO_FINE),
-        ({"methods": {"analytic": {"ridge": 0.0}}, "dataset": FEW, "model": LINEAR}, SINGULAR),
-    ],
-)
-def test_a_run_that_cannot_be_exact_or_solved_ends_in_one_line(tiny, simulate, keys, said):
-    """36 samples in each of two tasks: 2^46 * 72 < 2^53 < 2^48 * 72. Four samples of six features are singular."""
+@pytest.mark.parametrize(("method", "keys"), [("analytic", {}), ("stsa", {"train_first": False})])
+def test_a_grid_that_may_not_be_exact_is_refused_before_the_run(tiny, method, keys):
+    """36 samples in each of two tasks: 2^46 * 72 < 2^53 < 2^48 * 72. A check says so, too."""
+    load_parts(tiny(methods={method: keys | {"grid": 24}}))
+    for refused in (load_parts, check_run):
+        with pytest.raises(ConfigError) as error:
+            refused(tiny(methods={method: keys | {"grid": 26}}))
+        assert str(error.value) == TOO_FINE.format(method)
+
+
+def test_a_singular_matrix_without_a_penalty_ends_a_run_in_one_line(tiny, simulate):
+    """Of four samples of six features."""
     with pytest.raises(RunError) as error:
-        simulate(tiny(**keys))
-    assert str(error.value).splitlines()[-1].endswith(said)
+        simulate(tiny(methods={"analytic": {"ridge": 0.0}}, dataset=FEW, model=LINEAR))
+    assert str(error.value).splitlines()[-1].endswith(SINGULAR)
 
 
 @pytest.mark.parametrize(

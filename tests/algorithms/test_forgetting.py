@@ -113,6 +113,8 @@ def test_what_makes_no_sense_is_refused(tiny, tmp_path):
     gone = {"clients__leave": [{"round": 4, "clients": [2]}]}
     file = tmp_path / "samples.csv"
     file.write_text("0,3\n2,400\n")
+    empty = tmp_path / "empty.csv"
+    empty.write_text("\n")
     said = [
         refused(tiny, {"round": 7, "clients": [2]}),
         refused(tiny, {"round": 2, "clients": [2]}, **late),
@@ -120,6 +122,7 @@ def test_what_makes_no_sense_is_refused(tiny, tmp_path):
         refused(tiny, {"round": 2, "classes": [9]}),
         refused(tiny, {"round": 2, "samples": str(file)}),
         refused(tiny, {"round": 2, "samples": str(tmp_path / "none.csv")}),
+        refused(tiny, {"round": 2, "samples": str(empty)}),
         refused(tiny, {"round": 2, "clients": [2]}, {}),
         refused(tiny, {"round": 2, "clients": [2]}, {"er": {}}),
         refused(tiny, {"round": 2, "clients": [2]}, {"analytic": {}}),
@@ -132,8 +135,9 @@ def test_what_makes_no_sense_is_refused(tiny, tmp_path):
         "clients.forget.0.clients: found client 2 in round 2, before which it has no data, allowed: clients that have",
         "clients.forget.0: found round 5, in which client 2 has no data but samples of the request in the sums, all",
         "clients.forget.0.classes: found 9, allowed: classes that some client has samples of",
-        "clients.forget.0.samples: found 2,400, which is in nobody's stream, allowed: others' samples",
+        "clients.forget.0.samples: found 2,400, which is in nobody's stream, allowed: positions in the str",
         f"clients.forget.0.samples: found {tmp_path}/none.csv, which cannot be read (",
+        f"clients.forget.0.samples: found {empty}, which names no sample, allowed: a file with lines client,position",
         "clients.forget: found requests with FedAvg, whose model remembers, allowed: methods in closed form alone",
         "clients.forget: found requests with er, whose model remembers, allowed: methods in closed form alone",
         "methods.analytic: found grid=null with clients.forget, allowed: a number of bits, with which sums are exact",

@@ -76,3 +76,23 @@ def test_what_makes_no_sense_is_refused(tiny, config, said):
     with pytest.raises(ConfigError) as error:
         check_methods(tiny(**config))
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize("method", ["analytic", "stsa", "stsa_e"])
+def test_no_client_has_the_model_that_is_evaluated(tiny, method):
+    """A personalized model would have the initial head."""
+    keys = {"scenario": CLASSES, "methods": {method: {}}}
+    words = rf"^evaluation.model: found local, allowed with {method}, whose head the clients never have: global or"
+    with pytest.raises(ConfigError, match=words):
+        check_methods(tiny(**keys, evaluation__model="local"))
+    check_methods(tiny(**keys, evaluation__model="global_per_client"))
+
+
+def test_features_of_layers_that_stay_at_clients_are_refused(tiny):
+    """Sums of the features of different models are of no model."""
+    keys = {"scenario": CLASSES, "model": {"name": "mlp", "hidden": [5], "local": ["1.*"]}}
+    with pytest.raises(ConfigError, match=r"^model.local: found layers that stay at the client, allowed with stsa, "):
+        check_methods(tiny(**keys, methods={"stsa": {}}))
+    keys["model"] = {"name": "mlp", "hidden": [5]}
+    with pytest.raises(ConfigError, match=r"^methods.fedper: found layers that stay at the client, allowed with st"):
+        check_methods(tiny(**keys, methods={"stsa": {}, "fedper": {}}))

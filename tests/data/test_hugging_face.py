@@ -1,6 +1,7 @@
 """The dataset hugging_face without its package: a stand-in says what the package would."""
 
 import io
+import json
 import sys
 from types import SimpleNamespace
 
@@ -233,6 +234,23 @@ def test_texts_are_read_from_files(tmp_path, kind):
     tokens = hugging_face(tmp_path, False, **keys, tokenizer=tokenizer, target="next_token")
     assert tokens.train.y.tolist() == [[1, 4, 3, -100], [1, 5, 3, -100]]
     assert tokens.train.columns["topic"].tolist() == ["b", "a"]
+
+
+def test_next_tokens_need_no_labels(tmp_path):
+    """The hub's tests without labels have -1, which is no place in the classes. Null reads none: wikitext has none."""
+    pytest.importorskip("datasets")
+    for part, label in (("train", 0), ("test", -1)):
+        (tmp_path / "texts").mkdir(exist_ok=True)
+        (tmp_path / "texts" / f"{part}.jsonl").write_text(json.dumps({"said": "cat dog", "topic": label}))
+    keys = {"path": str(tmp_path / "texts"), "text": "said", "length": 4, "target": "next_token"}
+    keys["tokenizer"] = word_level(tmp_path / "words", ["cat", "dog"])
+    with pytest.raises(ConfigError, match=r"dataset\.label: found the label -1, allowed: 0 to 0; or null"):
+        hugging_face(tmp_path, False, **keys, label="topic")
+    found = hugging_face(tmp_path, False, **keys, label=None)
+    assert (found.train.y.tolist(), found.test.y.tolist()) == ([[4, 5, 3, -100]], [[4, 5, 3, -100]])
+    assert not found.train.columns
+    with pytest.raises(ConfigError, match=r"dataset\.label: found null, allowed: a column; or dataset\.text with"):
+        hugging_face(tmp_path, False, path="talk", label=None)
 
 
 def test_texts_that_are_none_and_keys_of_images_are_named(tmp_path, monkeypatch):

@@ -19,6 +19,8 @@ from small_configs import SMALL
 from raysim.cli import main
 from raysim.config import load
 from raysim.config.lookup import resolve
+from raysim.data import archives
+from raysim.data.archives import Archive, unpack
 from raysim.data.dataset import Dataset, MissingData, Unread
 from raysim.data.image_sets import sets
 from raysim.data.image_sets.records import SplitList
@@ -283,6 +285,23 @@ def test_an_archive_with_paths_outside_is_refused(tmp_path, without_checksums, b
     assert "which is outside its folder, allowed: paths inside" in refusal(tmp_path, "imagenet_a", download=True)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["imagenet-a.tar"]
     assert not (tmp_path.parent / "outside.png").exists()
+
+
+def test_two_processes_may_unpack_an_archive_together(tmp_path, monkeypatch):
+    """The second one begins and ends while the first one reads the archive."""
+    archive, file, read_files = Archive("x.zip", "x", None), tmp_path / "x.zip", archives._files
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("x/ant/1.png", b"a")
+
+    def slowly(path: Path) -> Any:
+        monkeypatch.setattr(archives, "_files", read_files)
+        unpack(archive, file, tmp_path)
+        return read_files(path)
+
+    monkeypatch.setattr(archives, "_files", slowly)
+    unpack(archive, file, tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["x", "x.zip"]
+    assert (tmp_path / "x" / "ant" / "1.png").read_bytes() == b"a"
 
 
 def test_links_and_truncated_archives_are_refused(tmp_path, without_checksums):

@@ -300,6 +300,24 @@ def test_features_of_images_on_the_disk(pets):
     assert np.array_equal(found["memory"].dataset.train.x, found["disk"].dataset.train.x)
 
 
+def test_folders_whose_files_have_the_same_names_sizes_and_times_share_nothing(tmp_path):
+    """BMPs of one size, unpacked from archives with a fixed time: only their folders and their pixels differ."""
+    draws, found = np.random.default_rng(0), dict[str, Any]()
+    for folder in ("photo", "sketch"):
+        for label in ("ant", "bee"):
+            (tmp_path / folder / label).mkdir(parents=True)
+            for n in range(4):
+                file = tmp_path / folder / label / f"{n}.bmp"
+                Image.fromarray(draws.integers(0, 256, (8, 8, 3), np.uint8)).save(file)
+                os.utime(file, (1e9, 1e9))
+        here, there = (read(tmp_path, path=folder, load=where).train.x for where in ("memory", "disk"))
+        assert np.array_equal(here, there[:])
+        model = {**VIT, "adapters": {"rank": 2, "where": ["blocks.1.*"]}, "cache": True}
+        settings = load({**config(tmp_path, path=folder, load="disk").model_dump(), "model": model})
+        found[folder] = cache_features(settings, build_federation(settings)).dataset.train.x
+    assert not np.array_equal(found["photo"], found["sketch"])
+
+
 def test_processes_that_read_together_and_one_that_is_killed_leave_whole_rows(pets):
     """Three processes read all images in other orders; one is killed at once, and what it wrote is whole or unused."""
     expected, x = read(pets).train.x, read(pets, load="disk").train.x

@@ -220,6 +220,7 @@ def test_samples_have_clients_and_columns(tmp_path: Path, words: str) -> None:
         (SAMPLES, {"output": "reply"}, r"line 1: found no key 'reply' among .*, allowed: a text"),
         (SAMPLES, {"client": "user"}, r"line 1: found no key 'user' among .*dataset\.client is its key"),
         (SAMPLES, {"columns": ["topic"]}, r"line 1, key 'topic' \(dataset\.columns\): found nothing"),
+        (SAMPLES, {"columns": ["prompt_length"]}, r"dataset\.columns: found 'prompt_length', allowed: other names"),
         (SAMPLES, {"path": []}, r"dataset\.path: found no file, allowed: a file, or a list with one for each task"),
     ],
 )  # fmt: skip

@@ -14,6 +14,7 @@ from raysim.data.loading import load_dataset
 from raysim.data.scenario import domains
 from raysim.data.text import text_jsonl
 from raysim.data.tokenizers import TextTokenizer
+from raysim.objectives.tokenizer import Tokenizer
 from raysim.system.errors import ConfigError
 from raysim.system.hub_files import find_folder
 
@@ -63,6 +64,17 @@ def test_texts_are_ids_with_special_tokens_and_a_mask(tmp_path: Path, words: str
     assert (dataset.vocabulary, dataset.classes, dataset.names) == (9, 2, ("animals", "plants"))
     assert (dataset.train.y.tolist(), dataset.test.y.tolist()) == ([0, 1], [1, 0])
     assert dataset.notes == ("cut 1 of 4 texts to 4 tokens", "classes 0 to 1: animals, plants")
+
+
+def test_the_digest_is_not_that_of_the_last_call(tmp_path: Path, words: str) -> None:
+    """Files of the hub, such as MiniLM's, have a truncation and a padding, which each call replaces."""
+    saved = AutoTokenizer.from_pretrained(words)
+    saved(["a cat"], truncation=True, max_length=3, padding="max_length")
+    saved.save_pretrained(tmp_path)
+    used, dataset_of = Tokenizer(str(tmp_path)), TextTokenizer(words)
+    assert used.digest == dataset_of.digest
+    used.ids("a big cat")
+    assert used.digest == dataset_of.digest
 
 
 def test_a_sample_may_have_token_types(tmp_path: Path, words: str) -> None:

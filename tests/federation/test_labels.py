@@ -8,10 +8,12 @@ import pytest
 
 from raysim import check as check_run
 from raysim.config import load
-from raysim.data.dataset import Split
+from raysim.data.arrays import join_arrays
+from raysim.data.dataset import Dataset, Split
 from raysim.federation.federation import Federation, build_federation
 from raysim.federation.labels import divide_by_label
 from raysim.federation.stream import Stream
+from raysim.federation.unlabelled import assign_unlabeled
 from raysim.system.errors import ConfigError
 
 RATE = {"dataset.label_rate": 0.25}
@@ -198,3 +200,17 @@ def test_what_does_not_fit_is_refused(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(config, keys)
     assert words in str(refused.value)
+
+
+def test_a_second_dataset_has_the_same_arrays(tiny):
+    """4 ids, mask and types are as long as 6 ids and mask."""
+    both = []
+    for length, names in ((6, ("input_ids", "attention_mask")), (4, ("input_ids", "attention_mask", "token_type_ids"))):
+        part = dict.fromkeys(names, np.zeros((5, length), np.int64))
+        x, _, arrays = join_arrays(part, part)
+        split = Split(x, np.zeros(5, np.int64))
+        both.append(Dataset(split, split, classes=1, vocabulary=1, arrays=arrays, tokenizer="same"))
+    assert both[0].shape == both[1].shape
+    words = r"found samples of input_ids \[4\], attention_mask \[4\], token_type_ids \[4\], allowed: input_ids \[6\], "
+    with pytest.raises(ConfigError, match=rf"dataset\.unlabelled: {words}attention_mask \[6\], as in dataset"):
+        assign_unlabeled(both[1], both[0], tiny())

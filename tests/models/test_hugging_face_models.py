@@ -251,6 +251,27 @@ def test_files_of_other_classes_of_the_architecture(folders: dict[str, Path], tm
     assert pooled.notes == ("weights: not used of the file: pooler.dense.bias, pooler.dense.weight",)
 
 
+def test_an_output_layer_that_is_in_no_file_is_noted(folders: dict[str, Path]) -> None:
+    """A folder of a body alone: the output layer of Llama is drawn, that of GPT-2 is its table of embeddings."""
+    notes = {
+        kind: check_model(config_for(folders[kind], "next_token", head="causal_lm"), (2 * LENGTH,), IDS, ARRAYS).notes
+        for kind in ("llama", "gpt2", "llama causal")
+    }
+    said = ("weights: initial values where the files have none: lm_head.weight",)
+    assert notes == {"llama": said, "gpt2": (), "llama causal": ()}
+
+
+def test_random_features_are_before_the_head(folders: dict[str, Path]) -> None:
+    model = built(folders["bert"], freeze=["body.*"], dropout=0.0, random_features=7).eval()
+    layer, _, head = model.head
+    hidden = model.body(input_ids=TEXTS, attention_mask=MASK).last_hidden_state
+    expected = head(torch.relu(pool_tokens(hidden, MASK, "mean") @ layer.weight.T))
+    torch.testing.assert_close(model(ROWS), expected)
+    late = built(folders["bert"], freeze=["body.*"], dropout=0.0, random_features=7, cache=True).eval()
+    assert late.feature_shape == (WIDTH,)
+    torch.testing.assert_close(late(late.before(ROWS)), expected)
+
+
 def test_weights_from_the_seed(folders: dict[str, Path]) -> None:
     one, again = (built(folders["gpt2"], pretrained=False) for _ in range(2))
     assert all(map(torch.equal, one.state_dict().values(), again.state_dict().values()))

@@ -102,12 +102,17 @@ def test_keys_have_ranges(keys: dict[str, Any], words: str) -> None:
     assert str(refused.value) == words
 
 
-def test_clients_are_not_trained_together(folders: dict[str, Path]) -> None:
-    config = config_for(folders["qwen2"], training={"vectorise": 8})
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of attention that is slow for several clients
+@pytest.mark.parametrize(("kind", "length", "vocabulary"), [("qwen2", 2 * LENGTH, ARRAYS), ("bert", LENGTH, IDS)])
+def test_clients_are_not_trained_together(
+    folders: dict[str, Path], kind: str, length: int, vocabulary: Arrays | int
+) -> None:
+    """The batches of several clients have other lengths, even if the same batch for all of them would do."""
+    config = config_for(folders[kind], training={"vectorise": 8}, dropout=0.0)
     with pytest.raises(
         ConfigError, match=r"training.vectorise: the model hugging_face cannot compute for several"
     ) as why:
-        check_vectorised(config, check_model(config, (2 * LENGTH,), 3, ARRAYS))
+        check_vectorised(config, check_model(config, (length,), 3, vocabulary))
     assert "\n" not in str(why.value)
 
 

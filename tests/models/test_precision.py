@@ -137,3 +137,27 @@ def test_batch_norm_and_convolutions(tiny):
     model(torch.randn(4, 3, 8, 8)).sum().backward()
     assert model.buffers.dtype == torch.float32
     assert bool(model.gradient.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        {"kind": "coda", "blocks": [1], "pool": 4, "per_task": 2},
+        {"kind": "dual", "general_blocks": [0], "blocks": [1], "pool": 4},
+        {"kind": "l2p", "pool": 4, "top": 2},
+    ],
+    ids=["coda", "dual", "l2p"],
+)
+def test_prompts_take_part(prompts):
+    """The logits are near those in float32, and the prompts have a gradient."""
+    model = checked({**VIT, "prompts": prompts}, (1, 8, 8))
+    plain = FlatModel(
+        build_model(load(config_of(VIT), {"model.prompts": prompts, "model.precision": "float32"}), (1, 8, 8), 3)
+    )
+    x = torch.rand(4, 1, 8, 8)
+    logits = model(x)
+    assert logits.dtype == torch.float32
+    torch.testing.assert_close(logits, plain(x), rtol=0.05, atol=0.05)
+    logits.square().sum().backward()
+    tables = [gradient for name, gradient in model.named(model.gradient).items() if name.startswith("prompts.")]
+    assert any(float(gradient.abs().max()) > 0 for gradient in tables)

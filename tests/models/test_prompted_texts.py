@@ -242,6 +242,10 @@ def test_a_copy_has_its_own_prompts(built):
             {"prompts": CODA | {"pool": 9}},
             "model.prompts.pool: found 9, allowed: at most the model's width (8), as its",
         ),
+        (
+            {"prompts": L2P, "adapters": {"rank": 2, "where": ["query"]}},
+            "model.adapters: found adapters with model.prompts of hugging_face, whose blocks are frozen, allowed: null",
+        ),
         ({"prompts": L2P, "head": "none"}, "model.head: found none, allowed: classifier with model.prompts"),
         ({"prompts": L2P, "pool": "last"}, "model.pool: found last, allowed: mean or first with model.prompts"),
         ({"prompts": DUAL, "attention": "eager"}, "model.attention: found eager, allowed: sdpa with prefixes"),

@@ -60,6 +60,27 @@ def test_a_trained_trunk_below_it_learns(tiny, simulate):
     assert run.rounds[0].bytes_up == 3 * 4 * (6 * 5 + 5 + 9 * 4 + 4)
 
 
+@pytest.mark.parametrize("adapters", [{}, {"adapters": {"rank": 2, "where": ["1"]}}])
+def test_the_file_of_a_run_has_the_layer_and_begins_another_run_of_any_seed(tiny, tmp_path, adapters):
+    """The file's random layer is the run's, not one that the other seed draws. A file without one has a new one."""
+    keys = {"name": "mlp", "hidden": [5], **adapters}
+    first = built(tiny(model=keys | {"random_features": 9}))
+    first.parameters.add_(0.1)
+    torch.save(first.state_dict(), tmp_path / "run.pt")
+    of_run = {"random_features": 9, "weights": str(tmp_path / "run.pt")}
+    second = built(tiny(seed=1, model=keys | of_run)).state_dict()
+    assert second.keys() == first.state_dict().keys()
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(second[name], tensor), name
+
+    plain = built(tiny(model=keys)).state_dict()
+    torch.save(plain, tmp_path / "plain.pt")
+    third = built(tiny(seed=1, model=keys | of_run | {"weights": str(tmp_path / "plain.pt")})).state_dict()
+    layer = "1.base.weight" if adapters else "1.weight"
+    assert torch.equal(third[layer], plain[layer])
+    assert third["3.0.weight"].shape == (9, 5)
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

@@ -135,6 +135,25 @@ def test_a_run_does_not_resume_with_other_names_of_classes(tmp_path: Path) -> No
         raysim.run(None, out=tmp_path / "run", local=True, resume=True)
 
 
+def test_a_run_does_not_resume_with_other_requests_to_forget(tmp_path: Path) -> None:
+    """The file is named in the config. The same samples in another order are the same requests."""
+    path, out = tmp_path / "requests.csv", tmp_path / "run"
+    path.write_text("0,1\n1,3\n")
+    write(tmp_path)
+    forgetting = {
+        "clients": {"count": 2, "forget": [{"round": 2, "samples": str(path)}]},
+        "methods": {"analytic": {"grid": 8}},
+    }
+    with pytest.raises(Power):
+        raysim.run(config(tmp_path) | forgetting, out=out, local=True, display=Listener(3))
+    (out / "summary.json").unlink()
+    path.write_text("0,1\n1,4\n")
+    with pytest.raises(ConfigError, match=r"^--resume: the samples of clients.forget \(.*requests.csv\) changed since"):
+        raysim.run(None, out=out, local=True, resume=True)
+    path.write_text("1,3\n0,1\n")
+    assert raysim.run(None, out=out, local=True, resume=True).status == "done"
+
+
 def test_a_run_that_resumes_with_the_same_data_says_nothing(tmp_path: Path) -> None:
     out = cut_off(tmp_path)
     versions = raysim.run(None, out=out, local=True, resume=True).versions  # a warning would be an error

@@ -22,7 +22,7 @@ from raysim.api import RunError
 EXACT = 2**53
 """Float64 holds all integers up to here."""
 BITS = (2, 26)
-"""The fewest and the most bits of a feature. With 27 bits, two samples pass 2^53."""
+"""The fewest and the most bits of a feature. With 27 bits, three samples may pass 2^53."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class FeatureGrid:
             return None
         allowed = isqrt(EXACT // samples).bit_length()
         return (
-            f"found {self.bits} for {samples:,} samples, for which sums could pass 2^53, allowed: at most {allowed}; "
-            "or null for sums that are rounded"
+            f"found grid={self.bits} for {samples:,} samples, for which sums could pass 2^53, allowed: at most "
+            f"{allowed}; or null for sums that are rounded"
         )
 
 

@@ -18,7 +18,19 @@ from torch.nn.functional import one_hot
 
 from raysim.algorithms.parts import ridge
 from raysim.algorithms.parts.feature_grid import BITS, FeatureGrid, as_total, saturated_to_integers
-from raysim.api import Client, ClientHalf, ForgettingServer, Method, Plan, Request, RunError, Server, Term, Terms
+from raysim.api import (
+    Client,
+    ClientHalf,
+    ForgettingServer,
+    Method,
+    Plan,
+    Request,
+    RunError,
+    Server,
+    Setting,
+    Term,
+    Terms,
+)
 
 BLOCK = 1024
 """The samples of one block, which have their features in memory together."""
@@ -53,6 +65,11 @@ class GramMethod(RidgeMethod):
     def feature_grid(self) -> FeatureGrid | None:
         """The grid of the features, or None."""
         return None if self.grid is None else FeatureGrid(self.grid, self.bound)
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse a grid with which sums over all samples of the run could pass 2^53."""
+        grid, samples = self.feature_grid, setting.samples
+        return None if grid is None or samples is None else grid.refusal(samples)
 
 
 def take_unsent(client: Client, sent: int) -> Tensor:
@@ -135,15 +152,8 @@ class GramServer(ForgettingServer):
         super().__init__(name, method)
         self.forgotten: dict[int, Tensor] = {}  # client -> positions that requests named, also of data to come
 
-    def check_grid(self, server: Server) -> None:
-        """Refuse a grid if sums over all samples of the run could pass 2^53. Raises RunError."""
-        grid = self.method.feature_grid
-        if grid is not None and (why := grid.refusal(server.samples_of())):
-            raise RunError(f"methods.{self.name}.grid: {why}")
-
     def end_task(self, server: Server) -> Plan:
         """Request the sums of all present clients over their new samples, and solve."""
-        self.check_grid(server)
         if self.forgotten:
             reply = yield Request("sums", messages={client: self.forgotten.get(client) for client in server.present})
         else:

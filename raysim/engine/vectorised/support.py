@@ -112,11 +112,13 @@ def _try(model: FlatModel, x: Tensor, rows: int, clients: Sequence[int]) -> list
     samples = noise if x.is_floating_point() else x.repeat(rows, *[1] * (x.dim() - 1))[:rows]
     parameters = (parameters * scales).requires_grad_()
 
-    def logits_of(parameters: Tensor, buffers: Tensor, integers: Tensor, key: Tensor) -> Tensor:
+    def logits_of(parameters: Tensor, buffers: Tensor, integers: Tensor, key: Tensor, samples: Tensor) -> Tensor:
         with Layers(key):
             return model.call_with(samples, parameters, buffers, integers)
 
-    keys = torch.tensor(clients, device=model.device)
-    logits = torch.vmap(logits_of)(parameters, buffers, integers, keys)
+    keys, of_each = torch.tensor(clients, device=model.device), None
+    if not samples.is_floating_point():  # a text model may decide by the ids of one client, such as by their padding
+        of_each, samples = 0, samples.expand(len(clients), *samples.shape)
+    logits = torch.vmap(logits_of, (0, 0, 0, 0, of_each))(parameters, buffers, integers, keys, samples)
     (gradient,) = torch.autograd.grad(logits.logsumexp(-1).sum(), parameters)
     return [logits.detach(), gradient]

@@ -98,8 +98,10 @@ def is_decoder(config: Any) -> bool:
 
 def load_body(
     folder: Path, config: Any, causal: bool, pretrained: bool, attention: str, dtype: torch.dtype
-) -> tuple[nn.Module, list[str]]:
-    """Return the module of transformers with the weights of a folder, and the names of tensors that it leaves out.
+) -> tuple[nn.Module, list[str], list[str]]:
+    """Return the module of transformers with the weights of a folder, and names of tensors.
+
+    The names are of tensors of the folder that the module leaves out, and of its output layer's that the folder lacks.
 
     Args:
         folder: the folder.
@@ -127,7 +129,7 @@ def load_body(
     with quiet():
         try:
             if not pretrained or torch.get_default_device().type == "meta":
-                return auto.from_config(config, **keys), []
+                return auto.from_config(config, **keys), [], []
             body, found = auto.from_pretrained(
                 folder,
                 config=config,
@@ -146,7 +148,7 @@ def load_body(
     if missing := sorted({*found["missing_keys"]} - head):
         problem = f"{shorten(str(folder))} does not fit {config.model_type}: not in the file: {missing[0]}"
         raise ConfigError(f"{KEY}: {problem}" + f" and {len(missing) - 1} more" * (len(missing) > 1))
-    return body, sorted(found["unexpected_keys"])
+    return body, sorted(found["unexpected_keys"]), sorted(found["missing_keys"])
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def hugging_face(
     if length > (most := getattr(config, "max_position_embeddings", None) or length):
         raise ConfigError(f"{KEY}: found texts of {length:,} tokens, allowed: at most {most:,} (dataset.length)")
     causal = head == "causal_lm"
-    body, left_out = load_body(folder, config, causal, pretrained, attention, getattr(torch, dtype))
+    body, left_out, absent = load_body(folder, config, causal, pretrained, attention, getattr(torch, dtype))
     body.train()
     how: Pool | None = None if causal else pool or ("last" if is_decoder(config) else "mean")
     wide = torch.float64 if dtype == "float64" else torch.float32
@@ -99,7 +99,7 @@ def hugging_face(
         network = PromptedNetwork(body, how, linear, arrays, length, prompts)
     if pretrained:
         network.files = tuple(file for file in files.values() if file.suffix == ".safetensors")
-        network.notes = _describe_unused(left_out)
+        network.notes = (*_describe_unused(left_out), *_describe_absent(absent))
     network.made_by = f"{name_version()} {config.to_json_string()}"
     try_pass(network, causal)
     return network
@@ -109,6 +109,11 @@ def _describe_unused(names: Sequence[str]) -> tuple[str, ...]:
     """Return a note on the tensors of the files that the network does not use, such as another head's."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (f"weights: not used of the file: {', '.join(names[:SHOWN])}{more}",) if names else ()
+
+
+def _describe_absent(names: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on the output layer, if its weights are drawn because the files are of a model without one."""
+    return (f"weights: initial values where the files have none: {', '.join(names)}",) if names else ()
 
 
 def _expect_texts(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]) -> tuple[tuple[str, ...], int]:

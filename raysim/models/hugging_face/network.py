@@ -140,9 +140,9 @@ class PretrainedNetwork(StagedNetwork):
         return found
 
     @property
-    def _output(self) -> nn.Linear | None:
-        """The layer that makes the logits."""
-        output: nn.Linear | None = self.head if self._pool is not None else self.body.get_output_embeddings()
+    def _output(self) -> nn.Module | None:
+        """What makes the logits: a linear layer, or this one after random features."""
+        output: nn.Module | None = self.head if self._pool is not None else self.body.get_output_embeddings()
         return output
 
     def _run(self, body: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
@@ -168,7 +168,7 @@ class PretrainedNetwork(StagedNetwork):
         output = self._output
         if output is None:
             return x
-        logits: Tensor = output(x.to(output.weight.dtype))
+        logits: Tensor = output(x.to(next(output.parameters()).dtype))
         return logits
 
 
