@@ -3,11 +3,10 @@
     python benchmarks/pretrained_texts.py speed [FILE] [--rounds N]
     python benchmarks/pretrained_texts.py memory [FILE]
 
-`speed` measures CPU seconds per step on one thread, as other programs disturb them less. raysim and the loop take turns
-round by round in one process, and start from the same weights. They train on the same batches: 16 texts of at most 32
-tokens, cut to the longest one. Both update the same weights with AdamW. The benchmark fails if their weights differ in
-the end. The loop with a cache is what a user would write: it stores the hidden states in front of the first adapted
-block, and calls the remaining blocks.
+`speed` measures CPU seconds on one thread, as other programs disturb them less. raysim and the loop take turns round by
+round in one process. They start from the same weights and train on the same batches: 16 texts of at most 32 tokens, cut
+to the longest one. Both use AdamW. The benchmark fails if their weights differ in the end. With a cache, the loop
+stores the hidden states in front of the first adapted block. It then calls the remaining blocks.
 
 `memory` measures ten clients with an actor each. The peak is of a whole run: PSS of all its processes, Ray's included.
 The estimate is that of `raysim check`. The last columns are the mapped file of weights. The last row is one process of
