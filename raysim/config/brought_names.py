@@ -160,7 +160,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "mnist with scenario={kind: domain_incremental, tasks: 20, shift: rotation}": ("rot_mnist", "rotated_mnist"),
         "fashion_mnist": ("fmnist",),
         "tiny_imagenet": ("tinyimg", "tinyimagenet200", "tiny_imagenet200"),
-        "leaf": ("femnist", "shakespeare", "celeba", "sent140", "reddit"),
+        "leaf": ("celeba", "sent140", "reddit"),
         "image_folder": ("imagenet", "imagenet1000", "imagenet100", "folder"),
         "hugging_face": ("hf", "huggingface", "flwr_datasets", "federated_dataset", "datasets"),
         "csv": ("pandas", "dataframe"),

@@ -193,13 +193,32 @@ def _read_recorded(values: Mapping[str, Any]) -> Recorded:
     return Recorded(**{**fields, "identity": identity, "tally": Totals(**values["tally"])})
 
 
+LATER_KEYS: Mapping[str, object] = {
+    "clients.forget": [],
+    "dataset.decoded_gib": None,
+    "dataset.load": None,
+    "model.adapters.dropout": 0.0,
+    "model.adapters.head": True,
+    "model.checkpointing": False,
+    "model.precision": "float32",
+    "model.prompts.block": 1,
+    "model.random_features": None,
+    "partition.by": None,
+    "training.accumulate": 1,
+}
+"""Keys that came after the first checkpoints, with their defaults, which do what was done before."""
+
+
 def _config_digest(config: Config) -> str:
     """Return the digest of the settings that change a run's state.
 
-    It is over `evaluation.every` too, as when that was a key. Checkpoints from then would else be of another config.
+    It is over `evaluation.every` too, as when that was a key, and not over later keys with their defaults. Checkpoints
+    from then would else be of another config.
     """
     settings: dict[str, object] = {}
     for key, value in result_settings(config, CHANGE_NO_STATE).items():
+        if key in LATER_KEYS and LATER_KEYS[key] == value:
+            continue
         if key == "evaluation.every_rounds":
             settings["evaluation.every"] = "task" if value is None else None
         settings[key] = value

@@ -27,7 +27,7 @@ def test_what_was_run_is_a_table_with_all_values_that_differ(tmp_path: Path) -> 
     facts = as_texts(tabulate_facts(setting))
     assert facts["dataset"] == "synthetic, classes 4, shape [6], train 36, test 20, noise 1.0"
     assert facts["scenario"] == "domain_incremental, tasks 2, order same, boundaries synchronous, shift permutation"
-    assert facts["model"] == "mlp, hidden [5]"
+    assert facts["model"] == "mlp, precision float32, hidden [5]"
     assert (facts["clients"], facts["participation"]) == ("count 3", "fraction 0.5, sampler uniform")
     assert (facts["rounds"], "optimizer.name sgd, optimizer.lr 0.01, " in facts["training"]) == ("1", True)
     assert (facts["seeds"], facts["commit"]) == ("0; 4", "0123456789ab; 4123456789ab")

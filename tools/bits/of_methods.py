@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_runs import config_keys, hyperparameters
 
-from bits.run import Keys, Run, alone, classes, domains
+from bits.run import DATA, Keys, Run, alone, classes, domains
 from raysim.config.lookup import table
 
 THREE: Keys = {**domains(3), "participation": {"fraction": 0.75}}
@@ -37,6 +37,10 @@ def prompted(prompts: Keys) -> Keys:
 
 
 ADAPTED: Keys = {"model": {"name": "mlp", "hidden": [8], "dropout": 0.2, "adapters": {"rank": 2, "where": ["*"]}}}
+FROZEN: Keys = {  # the head is computed; a fixed random layer is before it
+    "model": {"name": "mlp", "hidden": [8], "random_features": 12},
+    "participation": {},
+}
 SMALL_MFCL: Keys = {"w_kd": 2.0, "generated": 4, "steps": 3, "batch_size": 6, "latent": 4, "width": 4}
 SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
 
@@ -180,6 +184,24 @@ ALONE = {
     "lorm, averaged": Run({**alone("lorm", gram_at="averaged", alpha=0.5, alpha_head=1.0), **THREE, **ADAPTED}),
     "lorm, a": Run({**alone("lorm", train="a"), **THREE, **ADAPTED}),
     "lorm, b": Run({**alone("lorm", train="b", alpha_head=0.0), **THREE, **ADAPTED}),
+    "analytic": Run({**alone("analytic", ridge=0.1, ridge_relative=False), **classes(3), **FROZEN}),
+    "analytic, grid": Run({**alone("analytic", grid=12, bound=8.0), **THREE, **FROZEN}),
+    "analytic, grid, forgetting": Run(
+        {**alone("analytic", grid=12, bound=8.0), **classes(3), **FROZEN}
+        | {
+            "clients.forget": [
+                {"round": 2, "clients": [1]},
+                {"round": 3, "classes": [0]},
+                {"round": 4, "samples": f"{DATA}/requests.csv"},
+            ]
+        }
+    ),
+    "stsa": Run({**alone("stsa", ridge=0.1, ridge_relative=False, head="cosine"), **classes(3), **FROZEN}),
+    "stsa, grid": Run({**alone("stsa", train_first=False, grid=12, bound=8.0), **classes(3), **FROZEN}),
+    "stsa_e": Run(
+        {**alone("stsa_e", groups=2, ridge=0.1, ridge_relative=False, head="cosine"), **classes(3), **FROZEN}
+    ),
+    "stsa_e, fixed": Run({**alone("stsa_e", train_first=False), **classes(3), **FROZEN}),
     "pilora": Run({**alone("pilora", sparse=0.02, temperature=0.5), **classes(3), **ADAPTED}),
     "pilora, domains": Run({**alone("pilora", compact=0.1, orthogonal=0.2), **THREE, **ADAPTED}),
     "fed_dualprompt": Run({**alone("fed_dualprompt", pull=0.5), **classes(3), **prompted(DUAL)}),
@@ -236,6 +258,8 @@ TOGETHER = {
     "af_fcl + fedavgm": Run({**classes(3), "methods": {"af_fcl": {"width": 3}, "fedavgm": {}}}),
     "lora + fed_a_gem": Run({**classes(3), **ADAPTED, "methods": {"lora": {}, "fed_a_gem": {"sample_size": 4}}}),
     "ffa_lora + fedprox": Run({**classes(3), **ADAPTED, "methods": {"ffa_lora": {}, "fedprox": {}}}),
+    "stsa + fed_a_gem": Run({**classes(3), **FROZEN, "methods": {"stsa": {}, "fed_a_gem": {"sample_size": 4}}}),
+    "stsa_e + er": Run({**classes(3), **FROZEN, "methods": {"stsa_e": {}, "er": {}}}),
     "lorm + er": Run({**classes(3), **ADAPTED, "methods": {"lorm": {}, "er": {}}}),
     "pilora + er": Run({**classes(3), **ADAPTED, "methods": {"pilora": {}, "er": {}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),

@@ -33,6 +33,10 @@ DATA_AND_TASKS = {
     "npz, der, augmentation": Run({**NPZ, **alone("der"), "dataset.augment": ["flip"]}),
     "npz, given normalisation": Run({**NPZ, "dataset.normalize": {"mean": [0.4], "std": [0.3]}}),
     "image folder": Run({"dataset": {**folder("photo", classes=["ant", "bee", "cat"]), "root": DATA}}),
+    "image folder, from the disk": Run(
+        {"dataset": {**folder("photo"), "root": DATA, "load": "disk", "decoded_gib": 0.5}, **alone("er")}
+    ),
+    "image folder, in memory": Run({"dataset": {**folder("photo"), "root": DATA, "load": "memory"}, **alone("er")}),
     "image folder, transparent": Run({"dataset": {**folder("icons", background="black"), "root": DATA}}),
     "image folder, transparent, grey": Run(
         {"dataset": {**folder("icons", background="white", grey=True), "root": DATA}}

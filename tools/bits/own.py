@@ -119,6 +119,7 @@ def _write_texts(folder: Path, draws: np.random.Generator) -> None:
             day = f"2024-01-{1 + number % 20:02d}"
             lines.append(json.dumps({"said": " ".join(words), "topic": f"topic {number % 6}", "day": day}))
         (folder / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "requests.csv").write_text("0,0\n2,1\n", encoding="utf-8")
     tokens = {part: draws.integers(0, 9, (count, 6)) for part, count in (("train", 72), ("test", 24))}
     arrays: dict[str, Any] = {f"x_{part}": ids[:, :-1] for part, ids in tokens.items()}
     arrays |= {f"y_{part}": ids[:, 1:] for part, ids in tokens.items()}
