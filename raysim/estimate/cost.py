@@ -213,7 +213,9 @@ class Forecast:
         unseen = any(method.replies and name not in sent for name, method in self._methods.items())
         own = [method for method in self._methods.values() if is_custom(type(method))]
         cost.unsure_updates = bool(choosing_methods(self._methods))
-        cost.unsure_bytes |= bool(own) or unseen or not (self._regular or alike)
+        # a client that first takes part in a round without training has filled no memory, and sends nothing from it
+        untrained = len(self._methods) > 1 and any(overrides(one.Server, "trains") for one in self._methods.values())
+        cost.unsure_bytes |= bool(own) or unseen or untrained or not (self._regular or alike)
         foreign = any(overrides(method.Client, "batches") for method in self._methods.values())
         cost.unsure_steps = bool(own) or foreign or self._rule.samples == "remembered"
         return cost

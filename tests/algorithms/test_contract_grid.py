@@ -220,11 +220,11 @@ def test_its_bytes_and_steps_are_known_before(ran, foreseen, name, company):
 @pytest.mark.parametrize("company", COMPANY)
 @pytest.mark.parametrize("name", NAMES)
 def test_in_company_it_sends_what_it_sends_alone(asked, foreseen, name, company):
-    """Unless the other chooses who takes part, or what the memory is filled with, or when."""
+    """Unless the other chooses who takes part, whether they train, or what the memory is filled with, or when."""
     said = name_of(name)
     for other in company(name):
         uses = [use for use in (resolve("method", one).memory for one in (name, other)) if use is not None]
-        if hooks_of(other) & {"select", "batches"} or len({use.fills[0] for use in uses}) > 1:
+        if hooks_of(other) & {"select", "batches", "trains"} or len({use.fills[0] for use in uses}) > 1:
             continue
         for pair in itertools.permutations(with_defaults(name, other)):
             if not isinstance(asked(pair), str):
