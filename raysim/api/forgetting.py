@@ -1,5 +1,6 @@
 """Server sides of methods that can take samples out of what they have learned."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from raysim.api.method import Plan, ServerHalf
 from raysim.api.server import Server
 
 
-class ForgettingServer(ServerHalf):
+class ForgettingServer(ServerHalf, ABC):
     """A server side that follows the requests of `clients.forget` exactly.
 
     >>> class Server(ForgettingServer):
@@ -17,6 +18,7 @@ class ForgettingServer(ServerHalf):
     ...         self.total = self.total - (yield Request("forgotten", messages=asked))["total"]
     """
 
+    @abstractmethod
     def forget(self, server: Server, asked: Mapping[int, Tensor]) -> Plan:
         """Exchange messages with clients so that no sample of a request is left in the method's state.
 
@@ -30,7 +32,6 @@ class ForgettingServer(ServerHalf):
         ...     present = {client: asked[client] for client in asked if client in server.present}
         ...     self.total = self.total - (yield Request("forgotten", messages=present))["total"]
         """
-        raise NotImplementedError
 
     @classmethod
     def remembers(cls, method: Any) -> str | None:

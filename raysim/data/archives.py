@@ -19,7 +19,7 @@ from raysim.system.errors import ConfigError, first_line
 from raysim.system.files import open_regular
 from raysim.system.progress import tell_progress
 
-DAMAGE = (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, tarfile.TarError, zipfile.BadZipFile)
+DAMAGE = (OSError, EOFError, ValueError, RuntimeError, tarfile.TarError, zipfile.BadZipFile)
 OFTEN = 1000  # files between two reports of progress
 
 

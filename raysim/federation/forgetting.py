@@ -24,7 +24,7 @@ def plan_forgetting(
     """Return the positions that each request newly names.
 
     Raises:
-        ConfigError: a request is after the run's end, or names samples in nobody's stream or a client that has not
+        ConfigError: a request is after the run's end, or names samples in no client's stream or a client that has not
             arrived. Also if a client has sent such samples and is absent in the request's round.
     """
     known = [np.zeros(len(stream), dtype=bool) for stream in streams]
@@ -88,7 +88,7 @@ def _read(key: str, path: str, streams: Sequence[Stream]) -> dict[int, np.ndarra
             allowed = f"positions in the stream of client {client}, which has {len(streams[client]):,} samples"
         else:
             continue
-        raise ConfigError(f"{key}: found {client},{position}, which is in nobody's stream, allowed: {allowed}")
+        raise ConfigError(f"{key}: found {client},{position}, which is in no client's stream, allowed: {allowed}")
     clients = sorted({client for client, _ in named})
     return {client: np.unique([position for k, position in named if k == client]) for client in clients}
 

@@ -1,7 +1,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,24 @@ def started() -> Iterator[ExitStack]:
     """The Ray of `cluster`, once a module has needed it."""
     with ExitStack() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def cluster_in_mode(no_cluster: None) -> Callable[[str], AbstractContextManager[None]]:
+    """Start a Ray of its own: with its internals, or plain (RAYSIM_PLAIN_RAY=1)."""
+
+    @contextmanager
+    def start(mode: str) -> Iterator[None]:
+        from raysim.actors.starting import own_cluster
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(HERE)
+            patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (HERE.parent, ROOT))), prepend=os.pathsep)
+            patch.setenv("RAYSIM_PLAIN_RAY", str(int(mode == "plain")))
+            with own_cluster(Capacity(CPUS, 0, None)):
+                yield
+
+    return start
 
 
 @pytest.fixture(scope="module")

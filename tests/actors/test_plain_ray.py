@@ -1,7 +1,7 @@
 """With Ray's internals and without (RAYSIM_PLAIN_RAY=1): runs of all kinds have the bits of a run in this process."""
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,9 @@ import pytest
 
 import raysim
 from raysim.actors import compat
-from raysim.actors.starting import own_cluster
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
-from raysim.system.capacity import CAN_FORK, Capacity
+from raysim.system.capacity import CAN_FORK
 
 pytestmark = pytest.mark.ray
 
@@ -33,14 +32,12 @@ SOAKED = ("one client per actor", "packed", "asynchronous")
 
 
 @pytest.fixture(scope="module", params=[pytest.param("internals", marks=pytest.mark.soak), "plain"])
-def mode(request: pytest.FixtureRequest, no_cluster: None) -> Iterator[str]:
+def mode(
+    request: pytest.FixtureRequest, cluster_in_mode: Callable[[str], AbstractContextManager[None]]
+) -> Iterator[str]:
     """A cluster that was started in this mode."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(HERE)
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (HERE.parent, ROOT))), prepend=os.pathsep)
-        patch.setenv("RAYSIM_PLAIN_RAY", str(int(request.param == "plain")))
-        with own_cluster(Capacity(3, 0, None)):
-            yield request.param
+    with cluster_in_mode(request.param):
+        yield request.param
 
 
 class Watching(RunDisplay):

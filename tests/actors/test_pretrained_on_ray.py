@@ -1,7 +1,7 @@
 """Runs with pretrained models on Ray have the bits of a run in this process: with and without Ray's internals."""
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ from pretrained_folders import run_of_texts, write_folder, write_texts
 
 import raysim
 from raysim.actors import compat
-from raysim.actors.starting import own_cluster
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
-from raysim.system.capacity import Capacity
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
 pytest.importorskip("transformers")
@@ -29,14 +27,12 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module", params=["internals", "plain"])
-def mode(request: pytest.FixtureRequest, no_cluster: None) -> Iterator[str]:
+def mode(
+    request: pytest.FixtureRequest, cluster_in_mode: Callable[[str], AbstractContextManager[None]]
+) -> Iterator[str]:
     """A cluster that was started in this mode."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(HERE)
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (HERE.parent, ROOT))), prepend=os.pathsep)
-        patch.setenv("RAYSIM_PLAIN_RAY", str(int(request.param == "plain")))
-        with own_cluster(Capacity(3, 0, None)):
-            yield request.param
+    with cluster_in_mode(request.param):
+        yield request.param
 
 
 class Killing(RunDisplay):

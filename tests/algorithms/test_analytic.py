@@ -84,7 +84,7 @@ def test_a_run_is_scikit_learns_ridge_on_all_data(tiny, simulate, clients, relat
     assert np.array_equal((test.x @ weight.numpy().T).argmax(1), sklearn.predict(test.x.astype(np.float64)).argmax(1))
 
 
-def test_features_are_those_of_the_initial_network_and_nobody_trains(tiny, simulate):
+def test_features_are_those_of_the_initial_network_and_no_client_trains(tiny, simulate):
     """ReLU of the first layer in NumPy; its weights are the initial ones."""
     config = tiny(methods={"analytic": {"ridge": 0.5, "ridge_relative": False}}, model__dropout=0.5)
     config = config.model_copy(update={"scenario": tiny(scenario={"kind": "class_incremental", "tasks": 2}).scenario})

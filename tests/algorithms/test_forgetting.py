@@ -135,7 +135,7 @@ def test_what_makes_no_sense_is_refused(tiny, tmp_path):
         "clients.forget.0.clients: found client 2 in round 2, before which it has no data, allowed: clients that have",
         "clients.forget.0: found round 5, in which client 2 has no data but samples of the request in the sums, all",
         "clients.forget.0.classes: found 9, allowed: classes that some client has samples of",
-        "clients.forget.0.samples: found 2,400, which is in nobody's stream, allowed: positions in the str",
+        "clients.forget.0.samples: found 2,400, which is in no client's stream, allowed: positions in the str",
         f"clients.forget.0.samples: found {tmp_path}/none.csv, which cannot be read (",
         f"clients.forget.0.samples: found {empty}, which names no sample, allowed: a file with lines client,position",
         "clients.forget: found requests with FedAvg, whose model remembers, allowed: methods in closed form alone",

@@ -174,7 +174,7 @@ class PretrainedNetwork(StagedNetwork):
 
 def _in_one_pass(x: Tensor) -> Tensor:
     """Stand for a stage's own pass: the network's pass runs its stages in one, as the body calls its blocks."""
-    raise NotImplementedError("stages of a pretrained network run only in its forward pass")
+    raise AssertionError("stages of a pretrained network run only in its forward pass")
 
 
 def trimmed(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
