@@ -10,6 +10,7 @@ from small_configs import TINY
 from raysim.api.messages import Broadcast
 from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
+from raysim.engine.forgetting import follow_requests
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
 from raysim.engine.orders import Order, OwnMessages
@@ -95,7 +96,7 @@ def run_here(
     config: Config, federation: Federation | None = None, places: Sequence[Sequence[int]] | None = None
 ) -> Run:
     with torch_untouched():
-        federation = federation or build_federation(config)
+        federation = federation or follow_requests(config, build_federation(config))
         runner = LocalRunner(config, federation) if places is None else Scattered(config, federation, places)
         simulation = Simulation(config, federation, runner)
         return Run(simulation, list(simulation.events()))

@@ -49,7 +49,7 @@ class StsaE(RidgeMethod):
         """Trains in task 1. Sends sums of groups of its new samples at a task's end."""
 
         method: StsaE
-        sent: int = 0  # the samples of the stream, from its beginning, that are in the server's sums
+        sent: int = 0  # the position in the stream before which all samples are in the server's sums
 
         def sums(self, client: Client, message: tuple[int, ...]) -> Terms:
             """Send s [groups, k, M] and n [groups, k] of k classes, and these classes. Nothing if no sample is new.
@@ -57,9 +57,9 @@ class StsaE(RidgeMethod):
             The classes are those of `message`, and others that the client has.
             """
             positions, groups = take_unsent(client, self.sent), self.method.groups
+            self.sent = max(self.sent, client.stream.end(client.window))
             if not len(positions):
                 return {}
-            self.sent += len(positions)
             order = torch.from_numpy(client.generator(self.name).permutation(len(positions)))
             blocks = zip(*head_inputs(client, positions, self.name, alone=False), strict=True)
             features, y = (torch.cat(part) for part in blocks)

@@ -121,8 +121,7 @@ class Clients(Block):
     leave: Moments = ()
     """The rounds from which clients are gone, as in [{round: 41, clients: [2]}]."""
     forget: Annotated[tuple[Forget, ...], Field(strict=False)] = ()
-    """The requests to forget, as in [{round: 40, clients: [7]}, {round: 60, classes: [5]}], for methods in closed form
-    with a grid."""
+    """The requests to forget, as in [{round: 40, clients: [7]}, {round: 60, classes: [5]}]."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The probability that a client receives the model and does not train on it."""
 

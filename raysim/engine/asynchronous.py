@@ -22,6 +22,7 @@ from raysim.engine.replies import Reply
 from raysim.engine.synchronous import RoundOutcome
 from raysim.engine.virtual_time import Dispatch, Update, discount
 from raysim.federation.availability import Availability
+from raysim.federation.forgetting import ForgetRequest
 from raysim.system.state import Stateful
 
 
@@ -39,7 +40,7 @@ class AsynchronousUpdates(Stateful):
     """Clients compute in parallel. The server applies their updates in the order of the timetable."""
 
     transient: ClassVar = frozenset(
-        {"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_cohorts", "_away"}
+        {"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_cohorts", "_away", "_availability"}
     )
 
     def __init__(self, exchange: Exchange, schedule: Schedule, availability: Availability) -> None:
@@ -47,6 +48,7 @@ class AsynchronousUpdates(Stateful):
         self._server = exchange.server
         self._schedule = schedule
         methods = {half.name: half.method for half in exchange.halves.values()}
+        self._availability = availability
         self._timetable = plan_updates(exchange.config, availability, exchange.server, methods)
         self._tickets: dict[int, Any] = {}  # dispatch number -> the runner's handle for the order, or its reply
         self._sent: dict[int, Delta] = {}  # number of a dispatch that trains -> the parts of its model for `_mix`
@@ -86,6 +88,24 @@ class AsynchronousUpdates(Stateful):
         """Carry out the plans at a task's end. They take no virtual time, as clients train meanwhile."""
         self._exchange.drive_plans("end_task", self._server.present)
         return 0.0
+
+    def wait_for_transfers(self) -> float:
+        """Return 0: other messages take no virtual time, as clients train meanwhile."""
+        return 0.0
+
+    def count_outdated(self, request: ForgetRequest) -> int:
+        """Return how many updates under way are of samples that a request of this round names."""
+        round, federated = self._server.round, self._availability
+        under_way = [
+            dispatch
+            for update in self._timetable[:round]
+            for dispatch in update.dispatched
+            if dispatch.client in request.positions
+            and not dispatch.dropped
+            and (dispatch.update is None or dispatch.update > round)
+            and dispatch.number in self._tickets
+        ]
+        return sum(federated.outdated_after(each.client, each.version + 1) == round for each in under_way)
 
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.

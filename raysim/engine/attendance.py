@@ -132,5 +132,6 @@ def plan_updates(
         updates=availability.rounds,
         present=lambda version: availability.present(version + 1),
         seconds=seconds,
+        outdated=lambda client, version: availability.outdated_after(client, version + 1),
     )
     return list(simulation.timetable())

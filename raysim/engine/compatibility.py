@@ -292,15 +292,17 @@ def _check_personalized(config: Config, methods: Mapping[str, Method]) -> None:
 
 
 def _check_forgetting(methods: Mapping[str, Method]) -> None:
-    """Refuse requests to forget if a method would remember. FedAvg is no method, and remembers."""
-    allowed = "allowed: methods in closed form alone, such as analytic with a grid"
-    if not methods:
-        raise ConfigError(f"clients.forget: found requests with FedAvg, whose model remembers, {allowed}")
-    for name, method in methods.items():
-        if not issubclass(method.Server, ForgettingServer):
-            raise ConfigError(f"clients.forget: found requests with {name}, whose model remembers, {allowed}")
+    """Refuse requests to forget if a method could follow them exactly and, in this setting, cannot."""
+    exact = {name: method for name, method in methods.items() if issubclass(method.Server, ForgettingServer)}
+    for name, method in exact.items():
+        assert issubclass(method.Server, ForgettingServer)
         if why := method.Server.remembers(method):
             raise ConfigError(f"methods.{name}: {why}")
+    if others := [name for name in methods if exact and name not in exact]:
+        allowed = "allowed: one of the two"
+        raise ConfigError(
+            f"clients.forget: found {next(iter(exact))}, which forgets, and {others[0]}, which remembers, {allowed}"
+        )
 
 
 def sends_model(methods: Mapping[str, Method]) -> bool:

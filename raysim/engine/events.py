@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from raysim.api.pictures import Picture
 from raysim.evaluation.scoring import ClientSummary, Spread
@@ -32,14 +33,52 @@ class Started:
 class Dispatched(NamedTuple):
     """One dispatch: the client received the model, trained unless it dropped out, and returned.
 
-    The `fate` is "used" if the server applied the update, and "discarded" if the update was too old. It is "unused" if
-    the run ended before the server applied the update. It is "dropped" if the client dropped out.
+    The `fate` is "used" if the server applied the update. It is "discarded" if the update was too old, or of samples
+    that were forgotten meanwhile. It is "unused" if the run ended before the server applied the update. It is "dropped"
+    if the client dropped out.
     """
 
     client: int
     sent: float  # the virtual time at which it received the model, in seconds
     back: float  # the virtual time at which it returned, in seconds
     fate: Literal["used", "discarded", "unused", "dropped"]
+
+
+class Forgotten(TypedDict):
+    """What a request to forget did. Pairs are before and after it; None is undefined. Accuracies are fractions."""
+
+    request: int
+    """Its place in `clients.forget`, from 0."""
+    round: int
+    """The round after which it acted."""
+    what: str
+    """What it named, such as "client 7"."""
+    samples: int
+    """The samples that it named and that had arrived. A sample counts for the first request that names it."""
+    to_come: int
+    """Those that had not arrived, and are left out later."""
+    clients: int
+    """The clients that hold them."""
+    exact: bool
+    """Whether the model is the one of a run without them."""
+    dropped: dict[str, int]
+    """What was dropped, where methods train."""
+    stays: list[str]
+    """The methods, with their place, that have a state that was not changed."""
+    accuracy_forgotten: list[float | None]
+    """The tested model's accuracy on the samples that are forgotten."""
+    accuracy_rest: list[float | None]
+    """The same on the other training samples so far."""
+    attack: list[float | None]
+    """The AUC of a membership inference by the loss: 0.5 cannot tell forgotten samples from test samples."""
+    seconds: float
+    """The real duration, without measuring."""
+    bytes_up: int
+    """The bytes that clients sent for it."""
+    bytes_down: int
+    """The bytes that were sent to clients for it."""
+    said: str
+    """All that in plain words."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +109,7 @@ class RoundDone:
     memory: Sequence[Sequence[int]] | None = None  # how many samples memories hold, [tasks, classes]
     # Part of the work -> seconds, if `logging.profile`. Parts named "client: ..." are sums over all clients.
     profile: Mapping[str, float] | None = None
+    forgotten: Sequence[Forgotten] | None = None  # the requests to forget that acted after the round, if there are any
 
 
 @dataclass(frozen=True)
@@ -128,7 +168,14 @@ class RolledBack:
 
 Event = Started | RoundDone | Checkpoint | Finished | Notice | StartStep | RolledBack
 STOPPABLE = (Started, RoundDone)  # a callback may end the run at these events
-OPTIONAL = ("evaluation", "spread", "dispatches", "memory", "profile")  # the last keys in rounds.jsonl, omitted if None
+OPTIONAL = (
+    "evaluation",
+    "spread",
+    "dispatches",
+    "memory",
+    "profile",
+    "forgotten",
+)  # the last keys in rounds.jsonl, omitted if None
 
 
 def line(event: RoundDone) -> dict[str, Any]:

@@ -24,12 +24,24 @@ from raysim.engine.hook_checks import (
     wrong_result,
 )
 from raysim.engine.hosted_server import HostedServer
-from raysim.engine.orders import Call, Collect, Operation, Order, OwnMessages, Phase, RoundInfo, Train
+from raysim.engine.orders import (
+    Call,
+    Collect,
+    LeaveOut,
+    LeftOut,
+    Operation,
+    Order,
+    OwnMessages,
+    Phase,
+    RoundInfo,
+    Train,
+)
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.replies import Reply
 from raysim.engine.runner import Runner
 from raysim.federation.choice import check_chosen
+from raysim.federation.forgetting import ForgetRequest
 from raysim.system.custom_code import is_custom
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
@@ -302,6 +314,19 @@ class Exchange(Stateful):
                     with closing(plan):
                         self._drive(half, hook, plan, clients)
                     self.calls.check(half, hook)
+
+    def leave_out(self, request: ForgetRequest) -> Reply:
+        """Have the clients leave out what a request names, and drop what they keep of it. Return their reply.
+
+        The model is not sent for that.
+        """
+        asked = {k: LeftOut(positions, k in request.clients) for k, positions in request.positions.items()}
+        order = Order(
+            LeaveOut(), tuple(asked), dict.fromkeys(asked, 0.0), len(asked), RoundInfo(self.server.round, 0, 0.0)
+        )
+        for client, message in asked.items():
+            self.traffic.count_sent([client], order.operation.messages(message), ())
+        return self.wait_for(self.runner.begin(order, OwnMessages(asked), ())) if asked else Reply(0)
 
     def forget(self, asked: Mapping[int, torch.Tensor]) -> None:
         """Carry out the plans that forget these samples: client -> positions in its stream."""

@@ -18,7 +18,7 @@ from raysim.engine.host_evaluation import HostEvaluation
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.input_files import find_on_this_node
 from raysim.engine.new_clients import NewClients
-from raysim.engine.orders import Collect, Order, OwnMessages, Train
+from raysim.engine.orders import Collect, LeaveOut, LeftOut, Order, OwnMessages, Train
 from raysim.engine.phases import Phases
 from raysim.engine.profile import Profile
 from raysim.engine.replies import Reply
@@ -97,8 +97,21 @@ class ClientHost:
             elif isinstance(operation, Collect):
                 for client in clients:
                     self._phases.collect(client, operation, work)
+            elif isinstance(operation, LeaveOut):
+                for client in clients:
+                    self._leave_out(client, work)
             else:
                 self._trainer.exchange(clients, operation, work)
+
+    def _leave_out(self, client: HostedClient, work: Work) -> None:
+        """Have a client follow a request to forget. One that takes no further part begins anew, and is not asked."""
+        asked: LeftOut = work.message_of(client)
+        positions, reply = asked.positions.cpu(), work.collected.reply
+        if asked.leaves:
+            reply.add_dropped(client.describe_kept(), {})
+            client = self.clients[client.id] = self._new.make(client.id)
+        dropped, stays = client.leave_out(positions)
+        reply.add_dropped(dropped, dict.fromkeys(stays, 1))
 
     def evaluate(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> Scores:
         """Count the correct predictions of the broadcast model on parts of the test sets."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raysim.api.client import Client
 from raysim.api.messages import Delta
-from raysim.api.method import ClientHalf, halves_with_hook
+from raysim.api.method import ClientHalf, halves_with_hook, overrides
 from raysim.api.networks import Build, flatten, initial, load
 from raysim.api.shared import Shared
 from raysim.api.step import Step
@@ -27,8 +27,16 @@ from raysim.models.flat import FlatModel, Weights
 from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
 from raysim.system.seeding import RandomGenerators, guard_globals
+from raysim.system.shared_memory import first_difference
 
 NOTHING = torch.zeros(0)
+# What a request to forget may drop.
+REMEMBERED, PERSONALIZED, OPTIMIZERS, STATES = (
+    "samples of memories",
+    "personalized models",
+    "optimizers",
+    "states of clients",
+)
 
 
 class HostedClient(Client):
@@ -79,6 +87,7 @@ class HostedClient(Client):
         self.tuned = object()  # another one for each new personalized model
         # For each position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
+        self.left_out = torch.zeros(0, dtype=torch.int64)  # the positions that requests to forget named
         self._made: dict[str, FlatModel] = {}  # the networks of this phase or exchange
         self.random_name = shared.seed, number, 0, 0  # of the generators of this phase or exchange
 
@@ -208,8 +217,71 @@ class HostedClient(Client):
         """Restore a client's state, which was saved between two phases, perhaps by another host."""
         super().restore(state)
         self.tuned = object()
+        if len(self.left_out):
+            self.stream = self.stream.leaving_out(self.left_out)
         if self.window >= 0:
             self._see_window()
+
+    def leave_out(self, positions: Tensor) -> tuple[dict[str, int], list[str]]:
+        """Leave out samples from now on, and drop what is kept of those that arrived.
+
+        A personalized model begins anew, as it was trained on them.
+
+        Returns:
+            How much of what was dropped, and the methods with another state, which stays.
+        """
+        self.left_out = torch.cat([self.left_out, positions])
+        self.stream = self.stream.leaving_out(positions)
+        if self.window < 0 or not bool((positions < self.stream.end(self.window)).any()):
+            return {}, []
+        self._see_window()
+        changed = [*self._changed_halves()]
+        personal = [name for name in changed if _is_personal(type(self.halves[name]))]
+        dropped = {
+            REMEMBERED: self._forget_remembered(),
+            PERSONALIZED: int(bool(self.personalized or personal)),
+            OPTIMIZERS: int(bool(self.optimizer)),
+        }
+        for name in personal:
+            self.halves[name] = self._new_half(name)
+        self.personalized, self.optimizer, self.tuned = (), {}, object()
+        networks = {name.partition(".")[0] for name in self.networks}
+        return dropped, sorted({*changed, *networks} - {*personal})
+
+    def describe_kept(self) -> dict[str, int]:
+        """Return how much the client keeps, as a client that is forgotten drops it."""
+        personal = any(_is_personal(type(self.halves[name])) for name in self._changed_halves())
+        return {
+            REMEMBERED: 0 if self.memory is None else len(self.memory),
+            PERSONALIZED: int(bool(self.personalized or personal)),
+            OPTIMIZERS: int(bool(self.optimizer)),
+            STATES: int(bool([*self._changed_halves()] or self.networks)),
+        }
+
+    def _forget_remembered(self) -> int:
+        """Take out of the memory what is left out, and return how many samples those are."""
+        if self.memory is None:
+            return 0
+        entries = self.memory.entries()
+        stays = ~torch.isin(entries.positions, self.left_out)
+        if bool(stays.all()):
+            return 0
+        rest = self.memory.entries(stays.nonzero().view(-1))
+        rows, task = self.stream.locate(rest.positions)
+        tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(rest), task)
+        draws = self.fixed_generator(self.phases, len(self.left_out), "forget")
+        self.memory.refill(rest, self.read_labels(rows), tasks, draws)
+        return len(entries) - len(rest)
+
+    def _changed_halves(self) -> Iterator[str]:
+        """Yield the methods whose half has another state than at its start."""
+        for name, half in self.halves.items():
+            if first_difference(half.state(), self._new_half(name).state()) is not None:
+                yield name
+
+    def _new_half(self, name: str) -> ClientHalf:
+        half = self.halves[name]
+        return type(half)(name, half.method)
 
     def _receive(self) -> None:
         """Have the methods put this client's local parameters into the received model."""
@@ -251,3 +323,8 @@ class HostedClient(Client):
         """Return the labels (int64 [n]) of these rows. Zeros if the targets are not labels."""
         targets = self.data.labels(self.data.held(rows)).numpy()
         return targets if targets.ndim == 1 and targets.dtype == np.int64 else np.zeros(len(rows), np.int64)
+
+
+def _is_personal(half: type[ClientHalf]) -> bool:
+    """Return whether a half's state is a part of a personalized model. It begins anew without one."""
+    return overrides(half, "receive") or overrides(half, "personalize")

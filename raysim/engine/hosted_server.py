@@ -50,8 +50,7 @@ class HostedServer(Server):
 
     def arrived(self, client: int, round: int | None = None) -> int:
         """Return how many samples a client has received up to a round, by default the current round."""
-        window = self._federation.availability.window(client, round or max(self.round, 1))
-        return 0 if window is None else self._federation.streams[client].end(window)
+        return self._federation.availability.arrived(client, round or max(self.round, 1))
 
     def broadcast(self) -> Broadcast:
         """Return the model as the broadcast that every client receives."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from raysim.engine.hook_checks import name_methods
 
 
@@ -82,8 +84,33 @@ class Call:
         return f"{self.method}.{self.op}"
 
 
+@dataclass(frozen=True)
+class LeaveOut:
+    """The operation of a request to forget, where methods train. Its messages are `OwnMessages` of `LeftOut`."""
+
+    returns_in: ClassVar = ""
+
+    def messages(self, message: LeftOut) -> Mapping[str, Any]:
+        """Return the parts of a message by method, here by the config's key."""
+        return {"clients.forget": message.positions}
+
+    def describe(self, methods: Iterable[str]) -> str:
+        """Name the code that runs, for errors."""
+        return "clients.forget"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a client leaves out from now on."""
+
+    positions: Tensor
+    """The positions (int64 [n]) in its stream."""
+    leaves: bool
+    """Whether the client takes no further part."""
+
+
 Phase = Train | Collect
-Operation = Phase | Call
+Operation = Phase | Call | LeaveOut
 
 
 @dataclass(frozen=True)

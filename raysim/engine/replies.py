@@ -33,6 +33,8 @@ class Reply:
     warnings: dict[str, str] = field(default_factory=dict)  # "METHOD.ATTRIBUTE" -> what a user should look at
     doubles: list[str] = field(default_factory=list)  # the names of the sums of float64 values: "METHOD.TERM"
     totals: dict[str, ExactTotal] = field(default_factory=dict)  # the keys: "METHOD.TERM"
+    dropped: dict[str, int] = field(default_factory=dict)  # what clients dropped for a request to forget -> how often
+    stays: dict[str, int] = field(default_factory=dict)  # method -> the clients with a state that stays
 
     def merge(self, other: Reply) -> None:
         """Add another host's reply."""
@@ -58,6 +60,13 @@ class Reply:
         for what, seconds in other.profile.items():
             self.profile[what] = self.profile.get(what, 0.0) + seconds
         self.updates += other.updates
+        self.add_dropped(other.dropped, other.stays)
+
+    def add_dropped(self, dropped: Mapping[str, int], stays: Mapping[str, int]) -> None:
+        """Add what clients have dropped for a request to forget, and what they could not drop."""
+        for mine, added in ((self.dropped, dropped), (self.stays, stays)):
+            for what, count in added.items():
+                mine[what] = mine.get(what, 0) + count
 
     def take_sums(self) -> Reply:
         """Move the sums into a new reply, and return it."""

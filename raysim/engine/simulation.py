@@ -13,6 +13,7 @@ from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.compatibility import check_fit, make_methods
 from raysim.engine.events import Accuracies, Caution, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
+from raysim.engine.forgetting import RequestsToForget, follow_requests
 from raysim.engine.host_evaluation import EVALUATED
 from raysim.engine.hosted_server import HostedServer
 from raysim.engine.input_files import find_on_this_node, pin_files_of, pin_weights
@@ -33,7 +34,7 @@ from raysim.evaluation.scoring import (
 from raysim.federation.features import cache_features
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
-from raysim.models.flat import FlatModel
+from raysim.models.flat import FlatModel, Weights
 from raysim.system.custom_code import is_custom
 from raysim.system.device import describe_machine
 from raysim.system.errors import RunError, describe_error, locate_errors
@@ -50,7 +51,7 @@ def load_parts(config: Config) -> tuple[Federation, FlatModel]:
     Raises:
         ConfigError: the data are missing, or the data or the model do not suit the scenario.
     """
-    federation = build_federation(config)
+    federation = follow_requests(config, build_federation(config))
     files = pin_weights(config)  # before they are read
     model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
     check_fit(config, model, federation.classes, sum(map(len, federation.streams)))
@@ -98,6 +99,7 @@ class Simulation(Stateful):
             "_last_scores",
             "_counts_memories",
             "_files",
+            "_to_forget",
         }
     )
 
@@ -119,6 +121,7 @@ class Simulation(Stateful):
         self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, Clock(config))
         if isinstance(config.schedule, AsynchronousSchedule):
             self.schedule = AsynchronousUpdates(self.exchange, config.schedule, federation.availability)
+        self._to_forget = RequestsToForget(config, federation, self.exchange, self.schedule, self._tested)
         self.chunks = chunks_for(self.model, federation)  # parts of the test sets
         remembers = any(half.method.memory is not None for half in self.exchange.halves.values())
         self._counts_memories = config.logging.memory and remembers
@@ -179,7 +182,7 @@ class Simulation(Stateful):
         """Carry out a round, with its evaluation if one is due, and return its event."""
         profile = self.exchange.calls.profile
         with profile.part("server: everything else"):
-            done = self._timed_round()
+            done = self._follow_requests(self._timed_round())
         with profile.part("server: evaluation"):
             done = self._add_evaluation(done)
         return replace(done, profile=profile.take()) if self.config.logging.profile else done
@@ -192,8 +195,6 @@ class Simulation(Stateful):
         with locate_errors(f"server, round {server.round}"):
             outcome = self.schedule.update()
             ending = self.schedule.end_task() if self._ends_row() else 0.0
-            if asked := self.federation.forgetting.get(server.round):
-                self.exchange.forget(asked)
             self.exchange.watch_state(self._ends_row() or server.round == server.progress.began + 1)
         dispatches = self._in_time(outcome.dispatches)
         self.virtual_time += outcome.seconds + ending
@@ -214,6 +215,25 @@ class Simulation(Stateful):
             pictures=server.pictures,
             so_far=self._so_far,
             dispatches=dispatches,
+        )
+
+    def _follow_requests(self, done: RoundDone) -> RoundDone:
+        """Carry out the requests to forget that act after the round, and return its event with them."""
+        requests = self.federation.forgetting.get(done.round, ())
+        if not requests:
+            return done
+        server = self.server
+        with locate_errors(f"server, round {server.round}, a request to forget"):
+            forgotten = [self._to_forget.follow(request) for request in requests]
+        self.virtual_time += self.schedule.wait_for_transfers()
+        return replace(
+            done,
+            bytes_up=done.bytes_up + sum(each["bytes_up"] for each in forgotten),
+            bytes_down=done.bytes_down + sum(each["bytes_down"] for each in forgotten),
+            seconds=done.seconds + sum(each["seconds"] for each in forgotten),
+            virtual_time=self.virtual_time,
+            records={**done.records, **server.records},
+            forgotten=forgotten,
         )
 
     @property
@@ -279,6 +299,12 @@ class Simulation(Stateful):
             value = weights and separate(weights) if is_custom(type(half)) else weights
             return Broadcast(EVALUATED, self.server.round, value or self.server.broadcast().value)
         return self.server.broadcast()
+
+    def _tested(self) -> tuple[Weights, int | None]:
+        """Return the weights to test, and `so_far` as in `Chunk`."""
+        depends = depends_on_tasks_so_far(self.model.module, self.federation)
+        weights: Weights = self._model_to_test().value
+        return weights, self._so_far if depends else None
 
     def _checkpoint(self) -> Checkpoint:
         self._saved, self._saving = self.server.round, False

@@ -58,6 +58,10 @@ class SynchronousRounds(Stateful):
     def end_task(self) -> float:
         """Carry out the plans at a task's end. Return the virtual seconds of the slowest client's transfers."""
         self._exchange.drive_plans("end_task", self._server.present)
+        return self.wait_for_transfers()
+
+    def wait_for_transfers(self) -> float:
+        """Return the virtual seconds of the slowest client's transfers that no round or task's end has counted."""
         nbytes = self._exchange.traffic.take_by_client()
         return max(map(self._clock.travel, nbytes.values()), default=0.0)
 

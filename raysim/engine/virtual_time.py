@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule, Constant, Hinge, LogNormal, NoDiscount, Speeds, Staleness
+from raysim.federation.availability import ALWAYS
 from raysim.system import seeding
 
 SMALLEST_DISCOUNT = 2.0**-40
@@ -72,7 +73,8 @@ class Dispatch:
     back: float  # the virtual time at which the client returns
     dropped: bool  # whether the client drops out and sends no update
     update: int | None = None  # the server update (from 1) that applies the client's delta, if any
-    discarded: bool = False  # whether the client's update was too old
+    discarded: bool = False  # whether the client's update was too old, or is of samples that are forgotten
+    forgotten: bool = False  # whether it is discarded because of a request to forget
 
     @property
     def staleness(self) -> int:
@@ -96,7 +98,7 @@ class Update:
     time: float  # the virtual time
     dispatched: list[Dispatch] = field(default_factory=list)  # the dispatches since the last server update, in order
     arrivals: list[Dispatch] = field(default_factory=list)  # the dispatches with client updates that are applied now
-    discarded: list[Dispatch] = field(default_factory=list)  # the dispatches with client updates that were too old
+    discarded: list[Dispatch] = field(default_factory=list)  # the dispatches with client updates that are discarded
 
     @property
     def fates(self) -> list[Literal["used", "discarded", "unused", "dropped"]]:
@@ -115,6 +117,10 @@ def discount(staleness: int, how: Staleness) -> float:
     return max(factor, SMALLEST_DISCOUNT)
 
 
+def _never(client: int, version: int) -> int:
+    return ALWAYS
+
+
 @dataclass(eq=False)
 class EventSimulation:
     """Simulation of an asynchronous run's events, without computing any update."""
@@ -125,6 +131,8 @@ class EventSimulation:
     updates: int  # the number of server updates of the run
     present: Callable[[int], Sequence[int]]  # model version -> the clients that have data then, ascending
     seconds: Callable[[int, int], float]  # (client, model version) -> seconds from dispatch to return
+    # (client, model version) -> the server update after which its data are forgotten, in part or all
+    outdated: Callable[[int, int], int] = _never
     _under_way: list[tuple[float, int, Dispatch]] = field(default_factory=list, init=False)
     _buffer: list[Dispatch] = field(default_factory=list, init=False)
     _time: float = field(default=0.0, init=False)
@@ -189,10 +197,11 @@ class EventSimulation:
 
     def _take(self, dispatch: Dispatch, update: Update) -> None:
         """Put a returned dispatch into the buffer, unless it dropped out or is too old."""
-        max_staleness = self.schedule.max_staleness
+        max_staleness, done = self.schedule.max_staleness, update.number - 1
         if dispatch.dropped:
             return
-        if max_staleness is not None and update.number - 1 - dispatch.version > max_staleness:
+        dispatch.forgotten = self.outdated(dispatch.client, dispatch.version) <= done
+        if dispatch.forgotten or (max_staleness is not None and done - dispatch.version > max_staleness):
             dispatch.discarded = True
             update.discarded.append(dispatch)
             return

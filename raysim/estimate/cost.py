@@ -23,6 +23,7 @@ from raysim.estimate.lines import ByteLine, Sizes, add_up, fit, sizes_in
 from raysim.estimate.rehearsal import ENOUGH, FEW, Messages, Rehearsal, Round, in_small, rehearse, rounds_of
 from raysim.evaluation.scoring import depends_on_tasks_so_far
 from raysim.federation.federation import Federation
+from raysim.federation.stream import Stream
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import is_custom
 from raysim.system.errors import convert_to_run_error
@@ -345,12 +346,15 @@ class Forecast:
 
     def _sizes(self, client: int) -> Sizes:
         """Return a client's sizes in this round."""
-        return sizes_in(self._federation.streams[client], self._server.window(client))
+        return sizes_in(self._stream(client), self._server.window(client))
+
+    def _stream(self, client: int) -> Stream:
+        return self._federation.availability.stream(client, self._server.round)
 
     def _train(self, client: int) -> None:
         """Count a client's steps."""
         server, cost, sizes = self._server, self.cost, self._sizes(client)
-        stage = self._federation.streams[client].stage(server.window(client))
+        stage = self._stream(client).stage(server.window(client))
         batches = self._rule.batches(sizes)
         cost.steps += self._rule.steps(sizes)
         cost.unsure_bytes |= not batches and bool(self._methods)  # no client of a rehearsal is without a batch

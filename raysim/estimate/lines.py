@@ -24,7 +24,7 @@ class Sizes:
 
 def sizes_in(stream: Stream, window: int, made: float = 1.0) -> Sizes:
     """Return a client's sizes in a window of its stream."""
-    return Sizes(stream.size(window), len(stream.span(0, stream.stage(window))), stream.end(window), made)
+    return Sizes(stream.size(window), len(stream.span(0, stream.stage(window))), stream.arrived(window), made)
 
 
 def add_up(sizes: Iterable[Sizes]) -> Sizes:

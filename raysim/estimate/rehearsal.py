@@ -299,4 +299,6 @@ def in_small(
         }
     )
     times = Availability([stream], [Attendance([1, *(end + 1 for end in ends[:-1])])], ends if known else ends[-1:])
-    return small, replace(federation, streams=[stream], availability=times, opener=None, unlabelled=unlabelled)
+    return small, replace(
+        federation, streams=[stream], availability=times, opener=None, unlabelled=unlabelled, forgetting={}
+    )

@@ -1,12 +1,16 @@
 """The presence and the data window of every client in every round, known before the run starts."""
 
+from __future__ import annotations
+
 import math
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from raysim.config import Config
 from raysim.config.experiment import MOST_ROUNDS
@@ -60,8 +64,12 @@ class Attendance:
 
     def window(self, round: int) -> int | None:
         """Return the client's window in a round, or None if it is absent."""
-        window = bisect_right(self.begins, round) - 1
-        return None if window < 0 or round >= self.gone else window
+        return None if round >= self.gone else self.last_window(round)
+
+    def last_window(self, round: int) -> int | None:
+        """Return the client's window in a round or in its last one. None before its arrival."""
+        window = bisect_right(self.begins, min(round, self.gone - 1)) - 1
+        return None if window < 0 else window
 
 
 class Availability:
@@ -78,21 +86,65 @@ class Availability:
         self.rows = tuple(rows)
         self._present: tuple[int, tuple[int, ...]] = (0, ())
         self._changes: list[int] = []
+        self._named: dict[
+            int, list[tuple[int, Tensor]]
+        ] = {}  # client -> (round, positions that it leaves out after it)
+        self._left: dict[int, list[Stream]] = {}  # client -> its stream after each of these rounds
 
     @property
     def rounds(self) -> int:
         """The number of rounds, which are server updates."""
         return self.rows[-1]
 
+    def leaving_out(self, named: Mapping[int, Mapping[int, Tensor]]) -> Availability:
+        """Return the availability of clients that leave samples out after a round.
+
+        `named` maps a round to the positions by client. A client without other data in its window is absent.
+        """
+        later = copy(self)
+        later._named, later._left, later._changes = {}, {}, []
+        later._present = (0, ())
+        for round, of_round in sorted(named.items()):
+            for client, positions in of_round.items():
+                stream = later._left[client][-1] if client in later._left else self._streams[client]
+                later._named.setdefault(client, []).append((round, positions))
+                later._left.setdefault(client, []).append(stream.leaving_out(positions))
+        return later
+
+    def stream(self, client: int, round: int) -> Stream:
+        """Return a client's stream in a round, without the samples that it leaves out since an earlier round."""
+        named = self._named.get(client)
+        number = bisect_left(named, round, key=lambda each: each[0]) if named else 0
+        return self._left[client][number - 1] if number else self._streams[client]
+
+    def outdated_after(self, client: int, round: int) -> int:
+        """Return the round after which a client leaves out a sample that it had in `round`; ALWAYS if there is none."""
+        window = self.window(client, round)
+        if window is None:
+            return ALWAYS
+        end = self._streams[client].end(window)
+        later = (after for after, positions in self._named.get(client, ()) if after >= round and positions[0] < end)
+        return next(later, ALWAYS)
+
     def window(self, client: int, round: int) -> int | None:
         """Return a client's window in a round, or None if it is absent or has no data."""
         window = self._attendance[client].window(round)
-        return window if window is not None and self._streams[client].size(window) else None
+        return window if window is not None and self.stream(client, round).size(window) else None
 
     def size(self, client: int, round: int) -> int:
         """Return how many samples a client has in a round."""
         window = self.window(client, round)
-        return 0 if window is None else self._streams[client].size(window)
+        return 0 if window is None else self.stream(client, round).size(window)
+
+    def received(self, client: int, round: int) -> int:
+        """Return the position in a client's stream up to which its data have come by a round, also if it has left."""
+        window = self._attendance[client].last_window(round)
+        return 0 if window is None else self._streams[client].end(window)
+
+    def arrived(self, client: int, round: int) -> int:
+        """Return how many samples a client has received up to a round, without those that it leaves out."""
+        window = self.window(client, round)
+        return 0 if window is None else self.stream(client, round).arrived(window)
 
     def present(self, round: int) -> tuple[int, ...]:
         """Return the clients that have data in a round, ascending."""
@@ -106,8 +158,10 @@ class Availability:
     def _find_changes(self) -> list[int]:
         """Return the rounds in which the set of present clients may change, ascending."""
         changes = {1}
-        for stream, attendance in zip(self._streams, self._attendance, strict=True):
+        for client, (stream, attendance) in enumerate(zip(self._streams, self._attendance, strict=True)):
             present = False
+            if client in self._named:
+                changes |= {*attendance.begins, *(round + 1 for round, _ in self._named[client])}
             for window, begin in enumerate(attendance.begins):
                 if present != (present := stream.size(window) > 0):
                     changes.add(begin)

@@ -65,7 +65,7 @@ class Federation:
     cached: Mapping[str, str] = field(default_factory=dict)
     """The digests of the samples before that (`data`) and of the features (`features`)."""
     forgetting: Requests = field(default_factory=dict)
-    """The samples that are forgotten, by round and client; see raysim.federation.forgetting."""
+    """The requests to forget, by round; see raysim.federation.forgetting."""
     files: Sequence[PinnedFile] = ()
     """The files that the run uses and that must not change, such as weights; see raysim.engine.input_files."""
 

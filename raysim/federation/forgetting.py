@@ -1,6 +1,8 @@
 """The requests of `clients.forget`, as positions in the clients' streams."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,36 +16,77 @@ from raysim.federation.stream import Stream
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
 
-Requests = Mapping[int, Mapping[int, Tensor]]
-"""Round -> client -> the positions (int64 [n], ascending) that are forgotten after it, and by no earlier request."""
+
+@dataclass(frozen=True)
+class ForgetRequest:
+    """One entry of `clients.forget`."""
+
+    number: int
+    """Its place in `clients.forget`, from 0."""
+    round: int
+    """The round after which it acts."""
+    what: str
+    """What it names, such as "client 7", "class 5" or "the samples of requests.csv"."""
+    positions: Mapping[int, Tensor]
+    """Client -> the positions (int64 [n], ascending) in its stream that no earlier request named."""
+    clients: tuple[int, ...] = ()
+    """The clients that take no further part, ascending."""
+
+
+Requests = Mapping[int, Sequence[ForgetRequest]]
+"""Round -> its requests, in the order in which they act."""
 
 
 def plan_forgetting(
     config: Config, dataset: Dataset, streams: Sequence[Stream], availability: Availability
 ) -> Requests:
-    """Return the positions that each request newly names.
+    """Return the requests by round, with the positions that each newly names.
 
     Raises:
         ConfigError: a request is after the run's end, or names samples in no client's stream or a client that has not
-            arrived. Also if a client has sent such samples and is absent in the request's round.
+            arrived. Also if clients open their streams, as raysim does not know what is in them.
     """
+    if config.scenario.stream is not None:
+        allowed = "allowed with a custom stream: none, as raysim does not know its samples before they arrive"
+        raise ConfigError(f"clients.forget: found requests, {allowed}")
     known = [np.zeros(len(stream), dtype=bool) for stream in streams]
-    planned: dict[int, dict[int, Tensor]] = {}
+    planned: dict[int, list[ForgetRequest]] = {}
     order = sorted(enumerate(config.clients.forget), key=lambda numbered: numbered[1].round)
     for number, request in order:
         key = f"clients.forget.{number}"
         if request.round > availability.rounds:
             problem = f"found {request.round}, allowed: 1 to {availability.rounds}, the rounds of the run"
             raise ConfigError(f"{key}.round: {problem}")
+        named = {}
         for client, positions in _find(key, request, dataset, streams, availability).items():
             new = positions[~known[client][positions]]
             known[client][new] = True
-            _check_present(key, client, new, request.round, streams[client], availability)
             if len(new):
-                of_round = planned.setdefault(request.round, {})
-                earlier = of_round.get(client, torch.zeros(0, dtype=torch.int64))
-                of_round[client] = torch.cat([earlier, torch.from_numpy(new)]).sort().values
+                named[client] = torch.from_numpy(new)
+        gone = tuple(sorted({*(request.clients or ())}))
+        planned.setdefault(request.round, []).append(
+            ForgetRequest(number, request.round, _describe(request), named, gone)
+        )
     return planned
+
+
+def merge_positions(requests: Sequence[ForgetRequest]) -> Mapping[int, Tensor]:
+    """Return the positions that these requests name, by client, ascending."""
+    named: dict[int, list[Tensor]] = {}
+    for request in requests:
+        for client, positions in request.positions.items():
+            named.setdefault(client, []).append(positions)
+    return {client: torch.cat(parts).sort().values for client, parts in sorted(named.items())}
+
+
+def _describe(request: Forget) -> str:
+    """Return what a request names."""
+    for kind, numbers in (("client", request.clients), ("class", request.classes)):
+        if numbers is not None:
+            more = ("es" if kind == "class" else "s") * (len(numbers) > 1)
+            return f"{kind}{more} {', '.join(map(str, numbers))}"
+    assert request.samples is not None
+    return f"the samples of {Path(request.samples).name}"
 
 
 def _find(
@@ -91,16 +134,3 @@ def _read(key: str, path: str, streams: Sequence[Stream]) -> dict[int, np.ndarra
         raise ConfigError(f"{key}: found {client},{position}, which is in no client's stream, allowed: {allowed}")
     clients = sorted({client for client, _ in named})
     return {client: np.unique([position for k, position in named if k == client]) for client in clients}
-
-
-def _check_present(
-    key: str, client: int, positions: np.ndarray, round: int, stream: Stream, availability: Availability
-) -> None:
-    """Refuse a request if an absent client holds samples that it has sent at a task's end."""
-    if availability.window(client, round) is not None:
-        return
-    windows = [availability.window(client, end) for end in availability.rows if end <= round]
-    sent = max((stream.end(window) for window in windows if window is not None), default=0)
-    if bool((positions < sent).any()):
-        problem = f"found round {round}, in which client {client} has no data but samples of the request in the sums"
-        raise ConfigError(f"{key}: {problem}, allowed: a round in which it can answer")

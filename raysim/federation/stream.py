@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
@@ -46,6 +47,7 @@ class Stream:
         self._windows = self._portions if windows is None else [0, *windows]
         self._stages = list(range(len(self._windows) - 1) if stages is None else stages)
         self._stage_tasks = self.tasks if stage_tasks is None else tuple(stage_tasks)
+        self._left: npt.NDArray[np.int64] | None = None  # the positions that are left, ascending; None is all
 
     def __len__(self) -> int:
         return self._portions[-1]
@@ -62,16 +64,34 @@ class Stream:
         ends = [int(before[end]) for end in self._windows[1:]]
         return Stream([taken[id(rows)] for rows in self.rows], self.tasks, ends, self._stages, self._stage_tasks)
 
+    def leaving_out(self, positions: Tensor) -> Stream:
+        """Return this stream without the samples at these positions (int64 [n]). All others keep their positions.
+
+        `span`, `size` and `arrived` leave the samples out. All else describes the stream as it was.
+        """
+        stream = copy(self)
+        stream._left = np.setdiff1d(np.arange(len(self)) if self._left is None else self._left, positions.numpy())
+        return stream
+
     def span(self, first: int, last: int) -> Tensor:
         """Return the positions (int64) of the windows first, ..., last - 1."""
-        return torch.arange(self._windows[first], self._windows[last])
+        if self._left is None:
+            return torch.arange(self._windows[first], self._windows[last])
+        start, stop = np.searchsorted(self._left, [self._windows[first], self._windows[last]])
+        return torch.from_numpy(self._left[start:stop].copy())
 
     def size(self, window: int) -> int:
         """Return the number of samples of one window."""
-        return self._windows[window + 1] - self._windows[window]
+        if self._left is None:
+            return self._windows[window + 1] - self._windows[window]
+        return len(self.span(window, window + 1))
+
+    def arrived(self, window: int) -> int:
+        """Return the number of samples up to the end of a window."""
+        return self._windows[window + 1] if self._left is None else len(self.span(0, window + 1))
 
     def end(self, window: int) -> int:
-        """Return the number of samples up to the end of a window."""
+        """Return the position at which a window ends: the number of samples up to there, also of those left out."""
         return self._windows[window + 1]
 
     def samples_of(self, task: int) -> int:

@@ -10,6 +10,7 @@ from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
 from raysim.engine.compatibility import check_fit, check_methods, sends_model
+from raysim.engine.forgetting import follow_requests
 from raysim.engine.hook_names import describe_unused
 from raysim.engine.vectorised.support import advise, describe_one_at_a_time
 from raysim.estimate import placement
@@ -76,7 +77,7 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
     try:
         with torch_untouched():
             tell_progress("reading the data")
-            federation = raw = build_federation(config, download=False, pretend=True)
+            federation = raw = follow_requests(config, build_federation(config, download=False, pretend=True))
             model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
             check_fit(config, model, federation.classes, sum(map(len, federation.streams)))
             making = FeaturePass(config, raw) if config.model.cache else None

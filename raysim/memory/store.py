@@ -130,6 +130,20 @@ class Memory(Stateful):
         self.parts = {}
         self._part(0).positions = positions
 
+    def refill(self, entries: Entries, labels: Ints, tasks: Ints, draws: np.random.Generator) -> None:
+        """Begin anew with these samples, which the policy is offered in order of arrival. Arrays are as in `offer`.
+
+        The policy may leave some out, as a ring does with a class that has more than its part. It knows no others.
+        """
+        self.parts = {}
+        if self.kind.policy == "importance":
+            self._part(0).positions = entries.positions  # in the method's order
+            return
+        order = entries.positions.argsort()
+        rows, columns = order.numpy(), (entries.draws, entries.logits)
+        augmentation, logits = (None if c is None else c[to_device(order, c.device)] for c in columns)
+        self.offer(entries.positions[order], labels[rows], tasks[rows], draws, augmentation, logits)
+
     def sample(self, count: int, draws: np.random.Generator) -> Entries:
         """Draw up to `count` entries without replacement."""
         chosen = draws.choice(len(self), size=min(count, len(self)), replace=False)

@@ -30,6 +30,7 @@ from raysim.config import Config
 from raysim.config.lookup import names_for_actors
 from raysim.federation.data_digest import digest_data
 from raysim.federation.federation import Federation
+from raysim.federation.forgetting import merge_positions
 from raysim.models.flat import FlatModel
 from raysim.system.custom_code import digest_custom_code
 from raysim.system.device import describe_machine
@@ -82,8 +83,8 @@ def _digest_requests(federation: Federation) -> str | None:
         return None
     named = [
         (round, client, positions.tolist())
-        for round, asked in sorted(federation.forgetting.items())
-        for client, positions in sorted(asked.items())
+        for round, requests in sorted(federation.forgetting.items())
+        for client, positions in merge_positions(requests).items()
     ]
     return hashlib.sha256(repr(named).encode()).hexdigest()
 

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from raysim.config.error_text import describe_unknown, shorten
+from raysim.engine.events import Forgotten
 from raysim.evaluation.accuracy_matrix import ProtocolMetrics, complete, describe_mean, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.colors import choose_text_color, mix_sequence
@@ -24,6 +25,7 @@ IF_ASKED_FOR = {
     "clients_together": 1,
     "tested": "global",
     "per_client": None,
+    "forgotten": (),
     "stopped_by": None,
     "problem": None,
 }
@@ -81,6 +83,8 @@ class Result:
     """The number of test samples of each task."""
     per_client: Mapping[str, ClientSummary] | None = None
     """By protocol: the clients' accuracies with their mean, worst and standard deviation, if the config asks for it."""
+    forgotten: Sequence[Forgotten] = ()
+    """What each request to forget did, in their order: see `clients.forget`."""
     bytes_up: int
     """The bytes that all clients sent to the server: the methods' payload."""
     bytes_down: int
@@ -227,7 +231,7 @@ def write_result(result: Result) -> None:
     """Write summary.json into the result's directory. Raises RunError if it cannot be written."""
     path = result.directory / "summary.json"
     with convert_write_errors(path, result.directory):
-        left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) == unsaid]
+        left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) in (unsaid, [])]
         summary = {k: v for k, v in vars(result).items() if k != "directory" and k not in left_out}
         write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 

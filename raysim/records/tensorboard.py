@@ -13,7 +13,7 @@ import PIL.Image
 
 from raysim.config import Config, dump
 from raysim.config.comparison import flatten_settings
-from raysim.engine.events import RoundDone
+from raysim.engine.events import Forgotten, RoundDone
 from raysim.evaluation import accuracy_matrix
 from raysim.records.figures import matrix_image
 from raysim.records.notes import Note
@@ -99,6 +99,8 @@ class Board:
         }
         if event.task_done:
             numbers |= self._add_task(event, totals)
+        if event.forgotten:
+            numbers |= _describe_forgotten(event.forgotten)
         for name, number in numbers.items():
             if number is not None:
                 self._file.add_scalar(name, number, event.round)
@@ -164,6 +166,17 @@ class Board:
     def _tag(self, protocol: str) -> str:
         """Return the first part of the names of a protocol's accuracies."""
         return protocol if self._top_k == 1 else f"{protocol}_top_{self._top_k}"
+
+
+def _describe_forgotten(requests: Sequence[Forgotten]) -> dict[str, float | None]:
+    """Return the scalars of a round's last request to forget, and the bytes and seconds of all its requests."""
+    last, numbers = requests[-1], dict[str, float | None]()
+    for name in ("accuracy_forgotten", "accuracy_rest", "attack"):
+        before, after = last[name]
+        numbers |= {f"forgetting/{name}_before": before, f"forgetting/{name}_after": after}
+    for name in ("samples", "bytes_up", "bytes_down", "seconds"):
+        numbers[f"forgetting/{name}"] = sum(request[name] for request in requests)
+    return numbers
 
 
 class _Unchanged:

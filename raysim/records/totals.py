@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from raysim.engine.events import Accuracies, RoundDone
+from raysim.engine.events import Accuracies, Forgotten, RoundDone
 from raysim.evaluation import accuracy_matrix
 from raysim.objectives import Metric
 
@@ -34,6 +34,7 @@ class Totals:
     matrices: dict[str, list[list[float]]] = field(default_factory=dict)
     spreads: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)
     unfinished: dict[str, Any] = field(default_factory=dict)
+    forgotten: list[Forgotten] = field(default_factory=list)
 
     def begin(self, untrained: Accuracies) -> None:
         """Store the untrained model's accuracies by protocol."""
@@ -51,6 +52,7 @@ class Totals:
         self.bytes_down += event.bytes_down
         self.steps += event.steps
         self.round_seconds.append(event.seconds)
+        self.forgotten += event.forgotten or ()
         self.unfinished = {"evaluation": event.evaluation, "spread": event.spread}
         if event.task_done:
             self.end_row()

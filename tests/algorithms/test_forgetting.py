@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from raysim.engine.compatibility import check_methods
+from raysim.engine.forgetting import follow_requests
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
 from raysim.system.errors import ConfigError
@@ -101,7 +102,7 @@ def refused(tiny, request, methods=METHODS[0], **keys):
     def load():
         config = tiny(**RUN | keys, methods=methods, clients__forget=[request])
         check_methods(config)
-        build_federation(config)
+        follow_requests(config, build_federation(config))
 
     with pytest.raises(ConfigError) as error:
         load()
@@ -123,8 +124,6 @@ def test_what_makes_no_sense_is_refused(tiny, tmp_path):
         refused(tiny, {"round": 2, "samples": str(file)}),
         refused(tiny, {"round": 2, "samples": str(tmp_path / "none.csv")}),
         refused(tiny, {"round": 2, "samples": str(empty)}),
-        refused(tiny, {"round": 2, "clients": [2]}, {}),
-        refused(tiny, {"round": 2, "clients": [2]}, {"er": {}}),
         refused(tiny, {"round": 2, "clients": [2]}, {"analytic": {}}),
         refused(tiny, {"round": 2, "clients": [2]}, {"stsa": {}}),
         refused(tiny, {"round": 2, "clients": [9]}),
@@ -138,8 +137,6 @@ def test_what_makes_no_sense_is_refused(tiny, tmp_path):
         "clients.forget.0.samples: found 2,400, which is in no client's stream, allowed: positions in the str",
         f"clients.forget.0.samples: found {tmp_path}/none.csv, which cannot be read (",
         f"clients.forget.0.samples: found {empty}, which names no sample, allowed: a file with lines client,position",
-        "clients.forget: found requests with FedAvg, whose model remembers, allowed: methods in closed form alone",
-        "clients.forget: found requests with er, whose model remembers, allowed: methods in closed form alone",
         "methods.analytic: found grid=null with clients.forget, allowed: a number of bits, with which sums are exact",
         "methods.stsa: found train_first=true with clients.forget: the features of task 1 remember, allowed: false",
     ]

@@ -73,8 +73,9 @@ class GramMethod(RidgeMethod):
 
 
 def take_unsent(client: Client, sent: int) -> Tensor:
-    """Return the positions (int64 [n]) that have arrived since the first `sent` ones."""
-    return torch.arange(sent, max(sent, client.stream.end(client.window)))
+    """Return the positions (int64 [n]) from `sent` on that have arrived."""
+    arrived = client.stream.span(0, client.window + 1)
+    return arrived[arrived >= sent]
 
 
 def head_inputs(client: Client, positions: Tensor, purpose: str, alone: bool) -> Iterator[tuple[Tensor, Tensor]]:
@@ -98,12 +99,12 @@ class GramClient(ClientHalf):
     """Sends the sums over its new samples."""
 
     method: GramMethod
-    sent: int = 0  # the samples of the stream, from its beginning, that are in the server's sums
+    sent: int = 0  # the position in the stream before which all samples are in the server's sums
 
     def sums(self, client: Client, message: Tensor | None) -> Terms:
         """Send the sums over the samples that arrived since the last time, without those at the positions `message`."""
         positions = take_unsent(client, self.sent)
-        self.sent += len(positions)
+        self.sent = max(self.sent, client.stream.end(client.window))
         if message is not None:
             positions = positions[~torch.isin(positions, message.cpu())]
         return self._sums(client, positions)

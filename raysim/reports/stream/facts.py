@@ -9,6 +9,7 @@ from raysim.config.scenarios import ByColumn, DomainIncremental
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.loading import resolve_root
 from raysim.engine.compatibility import check_fit, check_methods
+from raysim.engine.forgetting import follow_requests
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.reports.stream.cells import (
@@ -92,7 +93,7 @@ def collect_facts(config: Config, pretend: bool = True) -> StreamFacts:
     """
     with torch_untouched():
         check_methods(config)
-        federation = build_federation(config, download=False, pretend=pretend)
+        federation = follow_requests(config, build_federation(config, download=False, pretend=pretend))
         model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
         check_fit(config, model, federation.classes, sum(map(len, federation.streams)))
         count, rounds = len(federation.streams), federation.availability.rounds
