@@ -325,7 +325,7 @@ class Exchange(Stateful):
             LeaveOut(), tuple(asked), dict.fromkeys(asked, 0.0), len(asked), RoundInfo(self.server.round, 0, 0.0)
         )
         for client, message in asked.items():
-            self.traffic.count_sent([client], order.operation.messages(message), ())
+            self.traffic.count_sent([client], LeaveOut().messages(message), ())
         return self.wait_for(self.runner.begin(order, OwnMessages(asked), ())) if asked else Reply(0)
 
     def forget(self, asked: Mapping[int, torch.Tensor]) -> None:

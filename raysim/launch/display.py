@@ -29,6 +29,7 @@ from raysim.system.capacity import MIB
 from raysim.system.colors import choose_text_color, mix_sequence
 from raysim.system.console import make_console, print_command, print_line
 
+MOST_REQUESTS = 5  # to forget, that are printed
 # metrics over samples, by task; the same if the tasks' test sets are equally large
 SAME_IF_EQUALLY_LARGE = {
     "average_incremental_accuracy_by_task": "average_incremental_accuracy",
@@ -118,6 +119,10 @@ def show_result(result: Result, console: Console, config: Config, local: bool) -
         console.print()
     for protocol, found in (result.per_client or {}).items():
         print_line(console, describe_clients(protocol, found, result.top_k))
+    for request in result.forgotten[:MOST_REQUESTS]:
+        print_line(console, request["said"])
+    if (more := len(result.forgotten) - MOST_REQUESTS) > 0:
+        print_line(console, f"{more} more requests to forget: forgotten in summary.json")
     if unfinished := tell_unfinished(result):
         print_line(console, unfinished)
     stopped = f", stopped by {result.stopped_by}" if result.stopped_by else ""

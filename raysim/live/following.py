@@ -11,7 +11,7 @@ from raysim.live.feed import Feed
 from raysim.live.growing_file import GrowingFile, describe_files
 from raysim.live.lock_watch import LockWatch
 from raysim.live.round_line import parse_round
-from raysim.live.run_course import Evaluations, Rounds
+from raysim.live.run_course import Evaluations, Requests, Rounds
 from raysim.live.run_files import CLIENTS, CONFIG, ROUNDS, RunFacts, read_facts, read_summary, shorten_summary
 from raysim.live.settings import Settings
 from raysim.live.trips import Trips
@@ -33,7 +33,8 @@ class FollowedRun:
         root: the folder that no link may lead out of: the sweep's, or by default the run's.
 
     Attributes:
-        feeds: by name, what the page draws: rounds, evaluations, rows, trips, columns, and head, which has one item.
+        feeds: by name, what the page draws: rounds, evaluations, rows, trips, columns, requests,
+            and head, which has one item.
         state: how the run is.
         more: whether there is more to read now.
     """
@@ -48,7 +49,7 @@ class FollowedRun:
         self._facts: RunFacts | None = None
         self._evaluations: Evaluations | None = None
         self._trips: Trips | None = None
-        self._rounds = Rounds()
+        self._rounds, self._requests = Rounds(), Requests()
         self._head = Feed()
         self._file = GrowingFile(directory / ROUNDS, self._root)
         self._lock = LockWatch(directory)
@@ -117,6 +118,7 @@ class FollowedRun:
         for line in growth.lines:
             found = parse_round(line, self._rounds.last + 1)
             self._rounds.add(found)
+            self._requests.add(found)
             self._evaluations.add(found)
             self._trips.add(found)
         self._trips.show()
@@ -136,12 +138,12 @@ class FollowedRun:
         self._file.forget()
         self._facts = self._evaluations = self._trips = None
         self._begun_with = describe_files([])
-        self._rounds = Rounds()
+        self._rounds, self._requests = Rounds(), Requests()
         self.more = False
         self._name_feeds()
 
     def _name_feeds(self) -> None:
-        self.feeds = {"head": self._head, "rounds": self._rounds.feed}
+        self.feeds = {"head": self._head, "rounds": self._rounds.feed, "requests": self._requests.feed}
         if self._evaluations and self._trips:
             self.feeds |= {"evaluations": self._evaluations.feed, "rows": self._evaluations.rows}
             self.feeds |= {"trips": self._trips.trips, "columns": self._trips.columns}

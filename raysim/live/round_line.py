@@ -1,10 +1,14 @@
 """One line of rounds.jsonl, as far as the page shows it. The file may be anybody's, so every value is checked."""
 
+from __future__ import annotations
+
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+LONGEST, LONGEST_SENTENCE = 200, 1000  # characters of what a request names, and of what it did
 FATES = ("used", "discarded", "unused", "dropped")
 
 
@@ -15,6 +19,18 @@ class Trip(NamedTuple):
     sent: float
     back: float
     fate: str
+
+
+class Request(NamedTuple):
+    """A request to forget. Pairs are before and after it."""
+
+    what: str
+    samples: int
+    accuracy_forgotten: list[float | None]
+    accuracy_rest: list[float | None]
+    attack: list[float | None]
+    nbytes: int
+    said: str
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,7 @@ class RoundLine:
     memory: list[int] | None
     """The samples in all memories, by task."""
     dispatches: list[Trip] | None
+    forgotten: list[Request]
 
 
 def parse_round(line: bytes, expected: int) -> RoundLine:
@@ -60,6 +77,7 @@ def parse_round(line: bytes, expected: int) -> RoundLine:
             else {str(key): [*map(as_number, row)] for key, row in evaluation.items()},
             memory=None if memory is None else [sum(map(int, classes)) for classes in memory],
             dispatches=None if dispatches is None else [_trip(*trip) for trip in dispatches],
+            forgotten=[_request(each) for each in values.get("forgotten") or ()],
         )
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"rounds.jsonl:{expected}: found no round {expected} ({type(error).__name__})") from None
@@ -70,6 +88,16 @@ def _trip(client: Any, sent: Any, back: Any, fate: Any) -> Trip:
     if fate not in FATES or None in times:
         raise ValueError(fate)
     return Trip(int(client), float(sent), float(back), fate)
+
+
+def _request(values: Mapping[str, Any]) -> Request:
+    accuracy_forgotten, accuracy_rest, attack = (
+        [as_number(values[key][0]), as_number(values[key][1])]
+        for key in ("accuracy_forgotten", "accuracy_rest", "attack")
+    )
+    nbytes = int(values["bytes_up"]) + int(values["bytes_down"])
+    what, said = str(values["what"])[:LONGEST], str(values["said"])[:LONGEST_SENTENCE]
+    return Request(what, int(values["samples"]), accuracy_forgotten, accuracy_rest, attack, nbytes, said)
 
 
 def as_number(value: Any) -> float | None:

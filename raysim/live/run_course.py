@@ -12,6 +12,7 @@ from raysim.live.round_line import RoundLine
 MOST_POINTS = 1000  # of the curves over rounds
 MOST_EVALUATIONS = 400
 MOST_VALUES = 40_000  # of all evaluations together
+MOST_REQUESTS = 100  # of those to forget
 MOST_TASKS = 100  # of more, some are shown, evenly spaced
 
 Row = Sequence[float | None]
@@ -98,6 +99,19 @@ class Rounds:
             point.join(later)
         self._points = self._points[::2]
         self.feed.replace([point.item() for point in self._points])
+
+
+class Requests:
+    """The last requests to forget. `feed` has `[round, *Request]`."""
+
+    def __init__(self) -> None:
+        self.feed = Feed()
+
+    def add(self, line: RoundLine) -> None:
+        """Add the requests of a round."""
+        if line.forgotten:
+            items = [*self.feed.items, *([line.round, *request] for request in line.forgotten)]
+            self.feed.replace(items[-MOST_REQUESTS:])
 
 
 class Evaluations:

@@ -170,13 +170,14 @@ class Board:
 
 def _describe_forgotten(requests: Sequence[Forgotten]) -> dict[str, float | None]:
     """Return the scalars of a round's last request to forget, and the bytes and seconds of all its requests."""
-    last, numbers = requests[-1], dict[str, float | None]()
-    for name in ("accuracy_forgotten", "accuracy_rest", "attack"):
-        before, after = last[name]
-        numbers |= {f"forgetting/{name}_before": before, f"forgetting/{name}_after": after}
-    for name in ("samples", "bytes_up", "bytes_down", "seconds"):
-        numbers[f"forgetting/{name}"] = sum(request[name] for request in requests)
-    return numbers
+    last = requests[-1]
+    pairs = {name: last[name] for name in ("accuracy_forgotten", "accuracy_rest", "attack")}
+    totals = {name: sum(each[name] for each in requests) for name in ("samples", "bytes_up", "bytes_down", "seconds")}
+    return {
+        **{f"forgetting/{name}_before": before for name, (before, _) in pairs.items()},
+        **{f"forgetting/{name}_after": after for name, (_, after) in pairs.items()},
+        **{f"forgetting/{name}": float(total) for name, total in totals.items()},
+    }
 
 
 class _Unchanged:

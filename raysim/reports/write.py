@@ -15,6 +15,7 @@ from raysim.reports.content import FIGURES, SETTINGS, Plot, Report, Section
 from raysim.reports.costs import tabulate_budgets
 from raysim.reports.drawn import show_images
 from raysim.reports.first_screen import lead_setting
+from raysim.reports.forgetting_table import tabulate_forgetting
 from raysim.reports.formats import FORMATS, fill_setting_pages
 from raysim.reports.gains import tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
@@ -166,7 +167,8 @@ def _make_section(
     picture, same = stream
     notes = [*filter(None, (same, more))]
     about = (lead_setting(setting, compare), tabulate_runs(setting), tabulate_hyperparameters(setting))
-    tables = [*results, *gains, *budgets]
+    forgetting = tabulate_forgetting(setting)
+    tables = [*results, *gains, *budgets, *([] if forgetting is None else [forgetting])]
     return Section(setting, tabulate_facts(setting), tables, comparisons, plots, notes, picture, images, *about)
 
 

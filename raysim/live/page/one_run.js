@@ -103,6 +103,18 @@ function paintMatrix(measured, grade, tip) {
   $("matrix").replaceChildren(sheet);
 }
 
+// a row for each request to forget, the latest first
+function drawRequests() {
+  const until = round(), some = list("requests").filter((r) => r[0] <= until).reverse();
+  if (!some.length) return;
+  say("forgetting-note", "Before and after each request. Accuracies are of training samples so far. The attack tells forgotten samples from test samples by the loss: 0.5 is chance.");
+  const pair = (values, text) => { const [a, b] = values.map((v) => v === null ? "–" : text(v)); return a === b ? a : `${a} to ${b}`; };
+  const share = (v) => fixed(100 * v, 1), cells = ["round", "request", "samples", "accuracy on what is forgotten, %", "on the rest, %", "attack, AUC", "sent"];
+  const rows = some.map((r) => make("tr", { "data-tip": r[7] }, null, [String(r[0]), r[1], count(r[2]), pair(r[3], share), pair(r[4], share), pair(r[5], (v) => fixed(v, 3)), size(r[6])]
+    .map((text) => make("td", {}, text))));
+  $("forgetting").replaceChildren(make("thead", {}, null, [make("tr", {}, null, cells.map((text) => make("th", { scope: "col" }, text)))]), make("tbody", {}, null, rows));
+}
+
 function drawCurves() {
   const h = head(), some = evaluations(), T = shown().length, name = h.metric.name, W = widthOf("curves"), H = 250;
   const labelled = T <= 12, strip = Math.min(60, 6 * T), left = 34, right = W - (labelled ? 62 : 8), bottom = H - 22 - strip - 4, top = 8;

@@ -43,6 +43,7 @@ function draw() {
   drawNumbers();
   drawMatrix();
   drawCurves();
+  drawRequests();
   drawTrips();
   drawMemory();
   drawLoss();
@@ -61,6 +62,7 @@ function showCards() {
   const some = evaluations(), until = round();
   show("matrix-card", some.length > 0);
   show("curves-card", some.length > 0);
+  show("forgetting-card", list("requests").some((r) => r[0] <= until));
   show("trips-card", !!head().dispatches);
   show("loss-card", list("rounds").some((p) => p[0] <= until && p[3] !== null));
   show("memory-card", some.some((e) => e[4] !== null));
