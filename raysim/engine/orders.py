@@ -10,6 +10,9 @@ from torch import Tensor
 
 from raysim.engine.hook_checks import name_methods
 
+LEFT_OUT = "clients.forget"
+"""What messages of requests to forget are counted as, in place of a method's name."""
+
 
 @dataclass(frozen=True)
 class RoundInfo:
@@ -92,11 +95,11 @@ class LeaveOut:
 
     def messages(self, message: LeftOut) -> Mapping[str, Any]:
         """Return the parts of a message by method, here by the config's key."""
-        return {"clients.forget": message.positions}
+        return {LEFT_OUT: message.positions}
 
     def describe(self, methods: Iterable[str]) -> str:
         """Name the code that runs, for errors."""
-        return "clients.forget"
+        return LEFT_OUT
 
 
 @dataclass(frozen=True)

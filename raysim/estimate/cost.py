@@ -19,6 +19,7 @@ from raysim.engine.hosted_server import HostedServer
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import Operation, Train
 from raysim.estimate.brevity import shorten
+from raysim.estimate.forgetting import RequestCost, RequestForecast, Sized
 from raysim.estimate.lines import ByteLine, Sizes, add_up, fit, sizes_in
 from raysim.estimate.rehearsal import ENOUGH, FEW, Messages, Rehearsal, Round, in_small, rehearse, rounds_of
 from raysim.evaluation.scoring import depends_on_tasks_so_far
@@ -58,6 +59,8 @@ class Cost:
     """Whether who takes part may depend on computed values; `unsure_steps` and `unsure_bytes` alike."""
     unsure_steps: bool = False
     unsure_bytes: bool = False
+    forgetting: RequestCost | None = None
+    """What requests to forget cost, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,6 @@ class Exchanged:
     """The line, and whether it is another version than the last one."""
     up: Mapping[str, ByteLine]
     replaced: int
-
-
-@dataclass(frozen=True)
-class Sized:
-    """A message or a broadcast of which only the size is known."""
-
-    nbytes: int
 
 
 SAMPLES = ("arrived", "remembered", "so_far")
@@ -193,6 +189,7 @@ class Forecast:
         self._stages: dict[int, int] = {}  # by client: the stage of its last local training
         self._changed: set[int] = set()  # the clients that trained since the last evaluation
         self._tested = (-1, -1)  # the last version of the model that was evaluated, and the task so far
+        self._requests = RequestForecast(self._methods, federation, seen, self._traffic, self.cost.up)
         self._regular = not config.scenario.jitter  # whether clients are in the states of the rehearsed one
 
     def pass_through(self) -> Cost:
@@ -204,6 +201,9 @@ class Forecast:
         else:
             self._update_synchronously()
         cost.down = self._traffic.down_by_method
+        if self._federation.forgetting:
+            cost.forgetting = self._requests.cost
+            cost.unsure_bytes |= self._requests.is_exact
         replies = {
             (each.operation, tuple(sorted(each.up.items())))
             for done in self._seen
@@ -266,6 +266,9 @@ class Forecast:
                 self._send(server.present, each)
                 self._receive(server.present, each)
             server.version += ends[-1].replaced
+            self._requests.end_task(server)
+        for request in self._federation.forgetting.get(server.round, ()):
+            self._requests.follow(request, server)
         if ends_row or (every and server.round % every == 0):
             self._evaluate()
 

@@ -1,5 +1,7 @@
 """Durations and bytes in words."""
 
+from collections.abc import Mapping
+
 from raysim.system.capacity import GIB, MIB
 
 
@@ -28,3 +30,10 @@ def in_units(nbytes: float) -> str:
         if nbytes >= size:
             return f"{nbytes / size:.1f} {unit}"
     return f"{nbytes:.0f} bytes"
+
+
+def in_bytes_by_method(by_method: Mapping[str, int], rounds: int) -> str:
+    """Return the bytes of a run, in total and by method, with their means over its rounds."""
+    total = sum(by_method.values())
+    parts = ", ".join(f"{name} {nbytes:,} ({in_units(nbytes / rounds)} a round)" for name, nbytes in by_method.items())
+    return f"{total:,} ({in_units(total)}; {in_units(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)

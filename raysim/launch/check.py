@@ -22,7 +22,8 @@ from raysim.evaluation.scoring import chunks_for
 from raysim.federation.doubts import describe_doubts
 from raysim.federation.features import FeaturePass
 from raysim.federation.federation import Federation, build_federation
-from raysim.launch.amounts import in_hours, in_milliseconds, in_number, in_units
+from raysim.launch.amounts import in_bytes_by_method, in_hours, in_milliseconds, in_number, in_units
+from raysim.launch.request_cost import describe_requests
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import Capacity, describe_ignored, fit, this_machine
@@ -138,6 +139,8 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
         "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates", counts
     )
     yield from _work(cost, about)
+    if cost.forgetting is not None:
+        yield EstimateLine("forgetting", describe_requests(cost.forgetting))
     yield from _places(config, capacity, need, cluster)
     yield from _time(config, federation, model, cost, capacity, making)
 
@@ -194,18 +197,12 @@ def _work(cost: Cost, about: str) -> Lines:
         "steps", f"{_about(cost.unsure_steps, about)}{cost.steps:,} gradient steps", {"steps": cost.steps}
     )
     for way, nbytes in (("up", cost.up), ("down", cost.down)):
-        text = f"{_about(cost.unsure_bytes, about)}{_bytes(nbytes, cost.rounds)}"
+        text = f"{_about(cost.unsure_bytes, about)}{in_bytes_by_method(nbytes, cost.rounds)}"
         yield EstimateLine(f"bytes {way}", text, {f"bytes_{way}": sum(nbytes.values())})
 
 
 def _about(unsure: bool, about: str) -> str:
     return "about " if unsure else about
-
-
-def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
-    total = sum(by_method.values())
-    parts = ", ".join(f"{name} {nbytes:,} ({in_units(nbytes / rounds)} a round)" for name, nbytes in by_method.items())
-    return f"{total:,} ({in_units(total)}; {in_units(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
 
 
 def _places(config: Config, capacity: Capacity, need: MemoryNeed, cluster: bool = False) -> Lines:
