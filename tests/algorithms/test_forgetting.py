@@ -7,15 +7,19 @@ import pytest
 import torch
 
 from raysim.engine.compatibility import check_methods
+from raysim.engine.events import Checkpoint
 from raysim.engine.forgetting import follow_requests
+from raysim.engine.simulation import simulate_here
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
+from raysim.records.run_directory import sha256
 from raysim.system.errors import ConfigError
 
 GRID = {"grid": 12, "bound": 4.0, "ridge": 0.5, "ridge_relative": False}
 METHODS = [{"analytic": GRID}, {"stsa": {**GRID, "train_first": False}}]
 DATA = {"name": "synthetic", "classes": 4, "shape": [5], "train": 72, "test": 8}
 RUN = {"dataset": DATA, "model": {"name": "mlp", "hidden": []}, "clients__count": 4, "training__rounds_per_task": 3}
+FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 1, "max_staleness": 1}
 RUN |= {"scenario": {"kind": "class_incremental", "tasks": 2}}
 
 
@@ -96,6 +100,32 @@ def draw_requests(seed, count):
 def test_a_stream_of_fifty_requests_leaves_no_trace(tiny, simulate, tmp_path, seed, online, dropout):
     keys = {"scenario": RUN["scenario"] | {"online": online}, "clients__dropout": dropout}
     check_requests(tiny, simulate, METHODS[0], draw_requests(seed, 50), tmp_path, **keys)
+
+
+@pytest.mark.parametrize("methods", METHODS, ids=lambda methods: next(iter(methods)))
+@pytest.mark.parametrize(
+    "keys", [{}, pytest.param({"schedule": FEDBUFF}, marks=pytest.mark.soak)], ids=["rounds", "fedbuff"]
+)
+def test_hosts_and_checkpoints_make_no_difference_to_requests(tiny, simulate, tmp_path, methods, keys):
+    """The 50 requests on four hosts, and resumed from the checkpoint after each round, have the head of one process."""
+    requests = draw_requests(1, 50)
+    for number, request in enumerate(requests):
+        if pairs := request.pop("pairs", None):
+            path = tmp_path / f"{number}.csv"
+            path.write_text("".join(f"{client},{position}\n" for client, position in pairs))
+            request["samples"] = str(path)
+    config = tiny(**RUN | keys, methods=methods, clients__forget=requests, checkpoint__every_rounds=1)
+    whole, parts = simulate(config), simulate(config, places=[[3, 1], [0], [2]])
+    assert parts.sha256 == whole.sha256
+    assert sum(len(done.forgotten or ()) for done in whole.rounds) == 50
+    federation, resumed = follow_requests(config, build_federation(config)), 0
+    for event in whole.events:
+        if isinstance(event, Checkpoint):
+            (clients,) = event.clients
+            *_, last = simulate_here(config, federation, event.server, clients).events()
+            assert sha256(last.state) == whole.sha256
+            resumed += 1
+    assert resumed == 5
 
 
 def refused(tiny, request, methods=METHODS[0], **keys):
