@@ -274,7 +274,7 @@ class HostedClient(Client):
         return len(entries) - len(rest)
 
     def _changed_halves(self) -> Iterator[str]:
-        """Yield the methods whose half has another state than at its start."""
+        """Yield the methods that have another state here than at their start."""
         for name, half in self.halves.items():
             if first_difference(half.state(), self._new_half(name).state()) is not None:
                 yield name

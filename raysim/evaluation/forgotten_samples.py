@@ -1,8 +1,8 @@
 """How well a model knows what is forgotten: its accuracy there and elsewhere, and a membership inference by the loss.
 
 The attack says that a sample was trained on if its loss is below a threshold (Yeom et al., CSF 2018, arXiv 1709.01604).
-Its AUC is the probability that a forgotten training sample has a smaller loss than a test sample, over all thresholds.
-0.5 means that the losses do not tell them apart. A test sample counts if the forgotten samples have its task and class.
+Its AUC is over all thresholds. It is the probability that a forgotten training sample has a smaller loss than a test
+sample. If it is 0.5, losses do not tell them apart. Test samples are of the tasks and classes that are forgotten.
 """
 
 from __future__ import annotations
