@@ -33,8 +33,8 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Samples of one split: their rows and tasks, int64 [n]."""
+class ProbeSamples:
+    """ProbeSamples of one split: their rows and tasks, int64 [n]."""
 
     split: Literal["train", "test"]
     rows: Ints
@@ -45,11 +45,11 @@ class Samples:
 class Probe:
     """The samples that show what a model knows of a request."""
 
-    forgotten: Samples
+    forgotten: ProbeSamples
     """Training samples that it names, of those that have arrived."""
-    rest: Samples
+    rest: ProbeSamples
     """Training samples that have arrived, and that no request so far names."""
-    test: Samples
+    test: ProbeSamples
     """Test samples of the tasks and classes of those that are forgotten."""
     arrived: int
     """How many samples it names that have arrived, also those that were not drawn."""
@@ -90,7 +90,7 @@ def _locate(federation: Federation, client: int, positions: Ints) -> tuple[Ints,
     return rows.numpy().astype(np.int64), np.broadcast_to(np.asarray(tasks), rows.shape).astype(np.int64)
 
 
-def _like(federation: Federation, samples: Samples) -> Iterator[tuple[Ints, Ints]]:
+def _like(federation: Federation, samples: ProbeSamples) -> Iterator[tuple[Ints, Ints]]:
     """Yield the rows and the tasks of the test samples with a task and class of these samples."""
     has_classes, train, test = federation.objective.classes, federation.dataset.train.y, federation.dataset.test.y
     for task in np.unique(samples.tasks).tolist():
@@ -100,12 +100,14 @@ def _like(federation: Federation, samples: Samples) -> Iterator[tuple[Ints, Ints
         yield rows, np.full(len(rows), task)
 
 
-def _draw(split: Literal["train", "test"], parts: Iterable[tuple[Ints, Ints]], draws: np.random.Generator) -> Samples:
+def _draw(
+    split: Literal["train", "test"], parts: Iterable[tuple[Ints, Ints]], draws: np.random.Generator
+) -> ProbeSamples:
     """Return these samples, or as many of them as are tested."""
     nothing = np.zeros(0, np.int64)
     rows, tasks = (np.concatenate([nothing, *column]) for column in zip((nothing, nothing), *parts, strict=True))
     chosen = np.sort(draws.choice(len(rows), MOST, replace=False)) if len(rows) > MOST else np.arange(len(rows))
-    return Samples(split, rows[chosen], tasks[chosen])
+    return ProbeSamples(split, rows[chosen], tasks[chosen])
 
 
 def measure(model: FlatModel, federation: Federation, probe: Probe, threads: int, so_far: int | None) -> Known:
@@ -121,7 +123,7 @@ def measure(model: FlatModel, federation: Federation, probe: Probe, threads: int
 
 
 def _pass(
-    model: FlatModel, federation: Federation, samples: Samples, size: int, so_far: int | None
+    model: FlatModel, federation: Federation, samples: ProbeSamples, size: int, so_far: int | None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """Return the samples' losses, and whether their label is predicted; without counted labels no such numbers."""
     objective, module = federation.objective, model.module

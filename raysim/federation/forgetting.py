@@ -44,7 +44,7 @@ def plan_forgetting(
 
     Raises:
         ConfigError: a request is after the run's end, or names samples in no client's stream or a client that has not
-            arrived. Also if clients open their streams, as raysim does not know what is in them.
+            arrived. Also if samples have no classes, or if clients open their streams, as no one knows what is in them.
     """
     if config.scenario.stream is not None:
         allowed = "allowed with a custom stream: none, as raysim does not know its samples before they arrive"
@@ -57,6 +57,9 @@ def plan_forgetting(
         if request.round > availability.rounds:
             problem = f"found {request.round}, allowed: 1 to {availability.rounds}, the rounds of the run"
             raise ConfigError(f"{key}.round: {problem}")
+        if request.classes is not None and not config.objective.has("classes"):
+            problem = f"found {request.classes[0]}, but samples have no class with objective={config.objective.named}"
+            raise ConfigError(f"{key}.classes: {problem}, allowed: a request with clients or samples")
         named = {}
         for client, positions in _find(key, request, dataset, streams, availability).items():
             new = positions[~known[client][positions]]

@@ -21,7 +21,7 @@ class Trip(NamedTuple):
     fate: str
 
 
-class Request(NamedTuple):
+class RequestLine(NamedTuple):
     """A request to forget. Pairs are before and after it."""
 
     what: str
@@ -51,7 +51,7 @@ class RoundLine:
     memory: list[int] | None
     """The samples in all memories, by task."""
     dispatches: list[Trip] | None
-    forgotten: list[Request]
+    forgotten: list[RequestLine]
 
 
 def parse_round(line: bytes, expected: int) -> RoundLine:
@@ -90,14 +90,14 @@ def _trip(client: Any, sent: Any, back: Any, fate: Any) -> Trip:
     return Trip(int(client), float(sent), float(back), fate)
 
 
-def _request(values: Mapping[str, Any]) -> Request:
+def _request(values: Mapping[str, Any]) -> RequestLine:
     accuracy_forgotten, accuracy_rest, attack = (
         [as_number(values[key][0]), as_number(values[key][1])]
         for key in ("accuracy_forgotten", "accuracy_rest", "attack")
     )
     nbytes = int(values["bytes_up"]) + int(values["bytes_down"])
     what, said = str(values["what"])[:LONGEST], str(values["said"])[:LONGEST_SENTENCE]
-    return Request(what, int(values["samples"]), accuracy_forgotten, accuracy_rest, attack, nbytes, said)
+    return RequestLine(what, int(values["samples"]), accuracy_forgotten, accuracy_rest, attack, nbytes, said)
 
 
 def as_number(value: Any) -> float | None:

@@ -102,7 +102,7 @@ class Rounds:
 
 
 class Requests:
-    """The last requests to forget. `feed` has `[round, *Request]`."""
+    """The last requests to forget. `feed` has `[round, *RequestLine]`."""
 
     def __init__(self) -> None:
         self.feed = Feed()

@@ -19,8 +19,21 @@ GRID = {"grid": 12, "bound": 4.0, "ridge": 0.5, "ridge_relative": False}
 METHODS = [{"analytic": GRID}, {"stsa": {**GRID, "train_first": False}}]
 DATA = {"name": "synthetic", "classes": 4, "shape": [5], "train": 72, "test": 8}
 RUN = {"dataset": DATA, "model": {"name": "mlp", "hidden": []}, "clients__count": 4, "training__rounds_per_task": 3}
+REGRESSION = {"dataset": {"name": "friedman", "train": 72, "test": 20}, "objective": "regression"}
+REGRESSION |= {"scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"}}
+WINDOWS = {"window": 4, "windows": 3, "rounds_per_window": 2, "stream": "test_forgetting:endless"}
+OWN_STREAM = {
+    "scenario": {"kind": "class_incremental", "tasks": 1, "boundaries": {"asynchronous": WINDOWS}},
+    "training": {"batch_size": 4},
+    "training__rounds_per_task": None,
+}
 FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 1, "max_staleness": 1}
 RUN |= {"scenario": {"kind": "class_incremental", "tasks": 2}}
+
+
+def endless(client, start):
+    """A custom stream, which no test reads."""
+    yield np.zeros(5, np.float32), 0
 
 
 def without(stream, positions):
@@ -156,6 +169,8 @@ def test_what_makes_no_sense_is_refused(tiny, tmp_path):
         refused(tiny, {"round": 2, "samples": str(empty)}),
         refused(tiny, {"round": 2, "clients": [2]}, {"analytic": {}}),
         refused(tiny, {"round": 2, "clients": [2]}, {"stsa": {}}),
+        refused(tiny, {"round": 2, "classes": [1]}, {}, **REGRESSION),
+        refused(tiny, {"round": 2, "clients": [2]}, {}, **OWN_STREAM),
         refused(tiny, {"round": 2, "clients": [9]}),
         refused(tiny, {"round": 2}),
     ]
@@ -169,6 +184,8 @@ def test_what_makes_no_sense_is_refused(tiny, tmp_path):
         f"clients.forget.0.samples: found {empty}, which names no sample, allowed: a file with lines client,position",
         "methods.analytic: found grid=null with clients.forget, allowed: a number of bits, with which sums are exact",
         "methods.stsa: found train_first=true with clients.forget: the features of task 1 remember, allowed: false",
+        "clients.forget.0.classes: found 1, but samples have no class with objective=regression, allowed: a req",
+        "clients.forget: found requests, allowed with a custom stream: none, as raysim does not know its sam",
     ]
     for found, start in zip(said, expected, strict=False):
         assert found.startswith(start), found

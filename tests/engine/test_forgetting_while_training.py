@@ -47,20 +47,23 @@ def named(federation, requests, until):
 @pytest.mark.parametrize("fill", ["arrival", "boundary"])
 def test_memories_drop_what_is_forgotten_and_never_hold_it_again(tiny, simulate, fill):
     """In rounds 1 to 3 clients 0 to 3 have the classes of task 1, in 4 to 6 those of task 2."""
-    config = config_of(tiny, {"er": {}}, memory__capacity=9, memory__fill=fill, checkpoint__every_rounds=1)
+    requests = [*REQUESTS, {"round": 5, "classes": [3]}]
+    config = config_of(tiny, {"er": {}}, requests, memory__capacity=9, memory__fill=fill, checkpoint__every_rounds=1)
     run, plain = simulate(config), simulate(config_of(tiny, {"er": {}}, (), memory__capacity=9, memory__fill=fill))
     federation = run.simulation.federation
     assert told(run)[0]["samples"] == len(federation.streams[2].rows[0])  # of task 1
     states = [event for event in run.events if isinstance(event, Checkpoint)]
     for event in states:
-        gone = named(federation, REQUESTS, event.round)
+        gone = named(federation, requests, event.round)
         (clients,) = event.clients
         runner = simulate_here(config, federation, event.server, clients).runner
         for number, client in runner.host.clients.items():
             assert not gone[number] & set(client.memory.entries().positions.tolist())
             assert not gone[number] & set(client.arrived.tolist())
-    held = run.simulation.runner.host.clients[0].memory
-    assert len(held) > 0  # what is not forgotten stays
+    now, last = run.simulation.runner.host.clients, named(federation, requests, 5)
+    assert all(not last[number] & set(client.arrived.tolist()) for number, client in now.items())
+    assert len(now[0].memory) > 0  # what is not forgotten stays
+    assert now[2].phases == 0 < now[0].phases  # a forgotten client has begun anew
     assert [done.cohort for done in run.rounds] == [[0, 1, 2, 3]] * 2 + [[0, 1, 3]] * 4
     assert run.rounds[1].loss == plain.rounds[1].loss  # nothing before the request is other
 

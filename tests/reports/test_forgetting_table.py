@@ -10,6 +10,8 @@ from raysim.reports.forgetting_table import tabulate_forgetting
 from raysim.reports.grouping import group_runs
 from raysim.reports.reading import find_runs
 
+MATRIX = [[0.5, 0.5], [0.5, 0.5]]
+
 
 def request(**values: Any) -> Mapping[str, Any]:
     made = {"request": 0, "round": 3, "what": "client 7", "samples": 20, "to_come": 5, "clients": 1, "exact": True}
@@ -22,9 +24,9 @@ def request(**values: Any) -> Mapping[str, Any]:
 def test_a_row_has_means_over_seeds(tmp_path: Path) -> None:
     """Seeds 0 and 1: after the request 50 and 60% are 55%; before it both have 90%. The second request is of seed 0."""
     second = request(request=1, round=2, what="class 5", accuracy_forgotten=[None, None])
-    make_run(tmp_path / "0", {"seed": 0}, {"domain_il": [[0.5]]}, forgotten=[request(), second])
+    make_run(tmp_path / "0", {"seed": 0}, {"domain_il": MATRIX}, forgotten=[request(), second])
     other = request(accuracy_forgotten=[0.9, 0.6], attack=[0.65, None], seconds=1.5, bytes_up=4096)
-    make_run(tmp_path / "1", {"seed": 1}, {"domain_il": [[0.5]]}, forgotten=[other])
+    make_run(tmp_path / "1", {"seed": 1}, {"domain_il": MATRIX}, forgotten=[other])
     (setting,) = group_runs(find_runs([tmp_path], []), [])
     table = tabulate_forgetting(setting)
     assert table is not None
@@ -36,6 +38,6 @@ def test_a_row_has_means_over_seeds(tmp_path: Path) -> None:
 
 
 def test_runs_without_requests_have_no_table(tmp_path: Path) -> None:
-    make_run(tmp_path / "0", {}, {"domain_il": [[0.5]]})
+    make_run(tmp_path / "0", {}, {"domain_il": MATRIX})
     (setting,) = group_runs(find_runs([tmp_path], []), [])
     assert tabulate_forgetting(setting) is None

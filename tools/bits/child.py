@@ -158,6 +158,8 @@ def read(out: Path) -> dict[str, Any]:
         raise RuntimeError(f"the run's status is {summary['status']}")
     rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
     holdings = out / "clients.json"
+    for request in (each for one in (*rounds, summary) for each in one.get("forgotten", ())):
+        del request["seconds"]
     return {
         "rounds.jsonl": [{key: value for key, value in line.items() if key not in TIMES_OF_A_ROUND} for line in rounds],
         "clients.json": json.loads(holdings.read_text(encoding="utf-8")) if holdings.exists() else None,
