@@ -21,7 +21,7 @@ from torch import nn
 
 from raysim.config import Config
 from raysim.config.document import to_plain
-from raysim.data.dataset import Array, Split, Unread, blank
+from raysim.data.dataset import Array, Split, Unread
 from raysim.data.loading import resolve_root
 from raysim.data.mapped import fits, open_split, write_rows
 from raysim.data.pixels import Source
@@ -107,8 +107,9 @@ class FeaturePass:
             return (time.process_time() - began) / CHUNK
 
     def pretended(self) -> Federation:
-        """Return the federation with placeholders without values in place of features."""
-        return self._with([replace(split, x=blank(len(split), self.shape, np.float32)) for split in self._splits])
+        """Return the federation with ones that take no memory in place of features. Zeros have no Gram matrix."""
+        one = np.ones((), np.float32)
+        return self._with([replace(split, x=np.broadcast_to(one, (len(split), *self.shape))) for split in self._splits])
 
     def carry_out(self) -> Federation:
         """Return the federation with features, after computing those that no file has.

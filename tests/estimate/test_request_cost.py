@@ -19,6 +19,14 @@ RUN: Mapping[str, Any] = {
 }
 
 
+def test_a_head_in_closed_form_on_features_is_foreseen(tmp_path: Path) -> None:
+    """Features are computed by the run: before, the check has none, and a Gram matrix of zeros has no inverse."""
+    model = {"name": "mlp", "hidden": [6], "freeze": ["1.*"], "cache": True}
+    keys: Mapping[str, Any] = {"methods": {"analytic": {"grid": 12}}, "model": model, "dataset.root": str(tmp_path)}
+    found, run = raysim.check(RUN, keys), raysim.run(RUN, keys, out=tmp_path / "run", local=True)
+    assert (found.bytes_up, found.bytes_down) == (run.bytes_up, run.bytes_down)
+
+
 @pytest.mark.parametrize("method", ["er", "analytic"])
 def test_the_bytes_of_requests_are_foreseen(tmp_path: Path, method: str) -> None:
     """A position has 8 bytes. The sums over 5 features and 4 classes, and two counts, are 15 + 20 + 2 numbers."""
