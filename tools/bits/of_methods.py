@@ -41,6 +41,11 @@ FROZEN: Keys = {  # the head is computed; a fixed random layer is before it
     "model": {"name": "mlp", "hidden": [8], "random_features": 12},
     "participation": {},
 }
+REQUESTS = [
+    {"round": 2, "clients": [1]},
+    {"round": 3, "classes": [0]},
+    {"round": 4, "samples": f"{DATA}/requests.csv"},
+]
 SMALL_MFCL: Keys = {"w_kd": 2.0, "generated": 4, "steps": 3, "batch_size": 6, "latent": 4, "width": 4}
 SMALL_FEDCIL: Keys = {"width": 2, "noise": 3, "server_steps": 2, "server_batch": 4, "server_lr": 0.01}
 
@@ -187,14 +192,11 @@ ALONE = {
     "analytic": Run({**alone("analytic", ridge=0.1, ridge_relative=False), **classes(3), **FROZEN}),
     "analytic, grid": Run({**alone("analytic", grid=12, bound=8.0), **THREE, **FROZEN}),
     "analytic, grid, forgetting": Run(
-        {**alone("analytic", grid=12, bound=8.0), **classes(3), **FROZEN}
-        | {
-            "clients.forget": [
-                {"round": 2, "clients": [1]},
-                {"round": 3, "classes": [0]},
-                {"round": 4, "samples": f"{DATA}/requests.csv"},
-            ]
-        }
+        {**alone("analytic", grid=12, bound=8.0), **classes(3), **FROZEN} | {"clients.forget": REQUESTS}
+    ),
+    "er, forgetting": Run({**alone("er"), **classes(3), "clients.forget": REQUESTS}),
+    "ditto, forgetting, local": Run(
+        {**alone("ditto"), **classes(3), "clients.forget": REQUESTS, "evaluation.model": "local"}
     ),
     "stsa": Run({**alone("stsa", ridge=0.1, ridge_relative=False, head="cosine"), **classes(3), **FROZEN}),
     "stsa, grid": Run({**alone("stsa", train_first=False, grid=12, bound=8.0), **classes(3), **FROZEN}),
