@@ -14,13 +14,13 @@ from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.compatibility import make_methods
 from raysim.engine.events import Forgotten
 from raysim.engine.exchange import Exchange
+from raysim.engine.half_state import has_learned
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.evaluation.forgotten_samples import Known, Probe, make_probe, measure
 from raysim.federation.federation import Federation
 from raysim.federation.forgetting import ForgetRequest, merge_positions
 from raysim.models.flat import Weights
 from raysim.system.errors import ConfigError
-from raysim.system.shared_memory import first_difference
 
 UNDER_WAY = "updates under way"
 
@@ -143,8 +143,7 @@ class RequestsToForget:
         """Yield the methods with another state at the server than at its start."""
         networks = {name.partition(".")[0] for name in self._exchange.server.networks.state()}
         for name, half in self._exchange.halves.items():
-            new = type(half)(name, half.method)
-            if name in networks or first_difference(half.state(), new.state()) is not None:
+            if name in networks or has_learned(half):
                 yield name
 
 

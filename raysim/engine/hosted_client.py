@@ -18,6 +18,7 @@ from raysim.api.shared import Shared
 from raysim.api.step import Step
 from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
+from raysim.engine.half_state import has_learned, new_half
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.local_training import choose_samples, epoch_of, run_local_loop
 from raysim.engine.orders import RoundInfo
@@ -27,7 +28,6 @@ from raysim.models.flat import FlatModel, Weights
 from raysim.system.custom_code import is_custom
 from raysim.system.device import to_device
 from raysim.system.seeding import RandomGenerators, guard_globals
-from raysim.system.shared_memory import first_difference
 
 NOTHING = torch.zeros(0)
 # What a request to forget may drop.
@@ -235,7 +235,7 @@ class HostedClient(Client):
         if self.window < 0 or not bool((positions < self.stream.end(self.window)).any()):
             return {}, []
         self._see_window()
-        changed = [*self._changed_halves()]
+        changed = self._changed_halves()
         personal = [name for name in changed if _is_personal(type(self.halves[name]))]
         dropped = {
             REMEMBERED: self._forget_remembered(),
@@ -243,7 +243,7 @@ class HostedClient(Client):
             OPTIMIZERS: int(bool(self.optimizer)),
         }
         for name in personal:
-            self.halves[name] = self._new_half(name)
+            self.halves[name] = new_half(self.halves[name])
         self.personalized, self.optimizer, self.tuned = (), {}, object()
         networks = {name.partition(".")[0] for name in self.networks}
         return dropped, sorted({*changed, *networks} - {*personal})
@@ -255,7 +255,7 @@ class HostedClient(Client):
             REMEMBERED: 0 if self.memory is None else len(self.memory),
             PERSONALIZED: int(bool(self.personalized or personal)),
             OPTIMIZERS: int(bool(self.optimizer)),
-            STATES: int(bool([*self._changed_halves()] or self.networks)),
+            STATES: int(bool(self._changed_halves() or self.networks)),
         }
 
     def _forget_remembered(self) -> int:
@@ -273,15 +273,9 @@ class HostedClient(Client):
         self.memory.refill(rest, self.read_labels(rows), tasks, draws)
         return len(entries) - len(rest)
 
-    def _changed_halves(self) -> Iterator[str]:
-        """Yield the methods that have another state here than at their start."""
-        for name, half in self.halves.items():
-            if first_difference(half.state(), self._new_half(name).state()) is not None:
-                yield name
-
-    def _new_half(self, name: str) -> ClientHalf:
-        half = self.halves[name]
-        return type(half)(name, half.method)
+    def _changed_halves(self) -> list[str]:
+        """Return the methods that have another state here than at their start."""
+        return [name for name, half in self.halves.items() if has_learned(half)]
 
     def _receive(self) -> None:
         """Have the methods put this client's local parameters into the received model."""
