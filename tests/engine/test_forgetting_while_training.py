@@ -184,6 +184,7 @@ def test_what_is_measured_is_of_the_tested_model(tiny, simulate):
         assert done[key] == [pytest.approx((best == y[of]).mean())] * 2
     probe = make_probe(federation, federation.forgetting[6][0], 0)
     assert {*federation.dataset.test.y[probe.test.rows]} == {1}
+    assert {*y[probe.rest.rows]} == {0, 2, 3}
     assert asdict(probe)["arrived"] == done["samples"] == (y[rows] == 1).sum()
 
 
