@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ class RoundLine:
     memory: list[int] | None
     """The samples in all memories, by task."""
     dispatches: list[Trip] | None
-    forgotten: list[RequestLine]
+    forgotten: Sequence[RequestLine] = ()
 
 
 def parse_round(line: bytes, expected: int) -> RoundLine:
