@@ -42,6 +42,7 @@ GROUPS = {
         "fed_dualprompt": "raysim.algorithms.fed_dualprompt:FedDualPrompt",
         "fed_coda_prompt": "raysim.algorithms.fed_coda_prompt:FedCodaPrompt",
         "fed_cprompt": "raysim.algorithms.fed_cprompt:FedCPrompt",
+        "hgp": "raysim.algorithms.hgp:Hgp",
     },
     "Closed form": {
         "analytic": "raysim.algorithms.analytic:Analytic",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -102,8 +102,22 @@ class CodaKeys(Block):
     orthogonal draws all rows at once, as in Fed-CPrompt."""
 
 
-PromptKeys = L2PKeys | DualKeys | CodaKeys
-TextPromptKeys = TextL2PKeys | DualKeys | CodaKeys
+class PrefixKeys(Block):
+    """Prefix tuning: the same prefixes for all samples and tasks, without a query."""
+
+    kind: Literal["prefix"]
+    """Prefix tuning (Li and Liang, ACL 2021), as in HGP: the same trained prefixes of attention for all samples."""
+    blocks: BlockNumbers = (0, 1, 2, 3, 4)
+    """The blocks, from 0, that have prefixes."""
+    length: Count = 100
+    """The number of keys, and of values, of a block's prefix."""
+    initial: Literal["zero", "unit"] = "zero"
+    """zero as in HGP's code, with which all rows of a prefix stay equal to each other; unit draws a direction at random
+    for a block's keys and values together."""
+
+
+PromptKeys = L2PKeys | DualKeys | CodaKeys | PrefixKeys
+TextPromptKeys = TextL2PKeys | DualKeys | CodaKeys | PrefixKeys
 
 
 @dataclass(frozen=True)
@@ -128,9 +142,15 @@ class Filled:
 
 
 class Prompts(nn.Module):
-    """A module that fills the slots. Its `first_block` is the first block that prompts reach, from 0."""
+    """A module that fills the slots.
+
+    Attributes:
+        first_block: the first block that prompts reach, from 0.
+        asks: whether what a sample receives depends on its query. If not, no pass computes queries.
+    """
 
     first_block = 0
+    asks: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, query: Tensor) -> Filled:
@@ -350,6 +370,33 @@ class CodaPrompts(Prompts):
         return torch.where(mask, table.detach(), table)
 
 
+class PrefixPrompts(Prompts):
+    """The same prefixes for all samples. Li and Liang, ACL 2021, arXiv 2101.00190.
+
+    `prefixes` are [blocks, 2, length, W], where 2 are keys and values.
+    """
+
+    asks = False
+
+    def __init__(self, keys: PrefixKeys, width: int) -> None:
+        super().__init__()
+        self._blocks, self.first_block = keys.blocks, min(keys.blocks, default=0)
+        shape = (2, keys.length, width)
+        if keys.initial == "unit":
+            drawn = [draw_orthonormal_rows(torch.zeros(1, *shape), 0, 1)[0] for _ in keys.blocks]
+            self.prefixes = nn.Parameter(torch.stack(drawn) if drawn else torch.zeros(0, *shape))
+        else:
+            self.prefixes = nn.Parameter(torch.zeros(len(keys.blocks), *shape))
+
+    def forward(self, query: Tensor) -> Filled:
+        """Return the prefixes for as many samples as queries [B, ...], which have no other effect."""
+        prefixes = {
+            block: (pair[0].expand(len(query), -1, -1), pair[1].expand(len(query), -1, -1))
+            for block, pair in zip(self._blocks, self.prefixes, strict=True)
+        }
+        return Filled(prefixes=prefixes)
+
+
 def make_prompts(keys: PromptKeys | TextPromptKeys, width: int, depth: int) -> Prompts:
     """Return the prompt module for a trunk of this width and number of blocks.
 
@@ -361,6 +408,8 @@ def make_prompts(keys: PromptKeys | TextPromptKeys, width: int, depth: int) -> P
             raise ConfigError(f"model.prompts.{key}: {problem}")
     if isinstance(keys, TokenPoolKeys):
         return TextL2PPrompts(keys, width) if isinstance(keys, TextL2PKeys) else L2PPrompts(keys, width)
+    if isinstance(keys, PrefixKeys):
+        return PrefixPrompts(keys, width)
     return DualPrompts(keys, width) if isinstance(keys, DualKeys) else CodaPrompts(keys, width)
 
 
