@@ -48,6 +48,7 @@ GROUPS = {
         "analytic": "raysim.algorithms.analytic:Analytic",
         "stsa": "raysim.algorithms.stsa:Stsa",
         "stsa_e": "raysim.algorithms.stsa_e:StsaE",
+        "ccvr": "raysim.algorithms.ccvr:Ccvr",
     },
     "Personalized models": {
         "fedper": "raysim.algorithms.fedper:FedPer",

@@ -81,8 +81,8 @@ class PromptedNetwork(PretrainedNetwork):
     def _query(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the queries [B, W] of texts, and the hidden states [B, L, W] at the first block with prompts.
 
-        If this is the first block of all, the hidden states are not known: a pass then begins with the ids. Prompts that
-        do not ask have the first token's hidden state in place of the query, or its mask.
+        If this is the first block of all, the hidden states are not known: a pass then begins with the ids. Prompts
+        that do not ask have the first token's hidden state in place of the query, or its mask.
         """
         with torch.no_grad():
             if not self._first:
