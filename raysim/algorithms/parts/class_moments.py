@@ -22,11 +22,7 @@ class Moments:
 
     @abstractmethod
     def squares(self, rows: Tensor) -> Tensor:
-        """Return the sum of the squares of rows [n, d]: as many numbers as `size` says."""
-
-    @abstractmethod
-    def size(self, width: int) -> int:
-        """Return how many numbers the squares of d = `width` features have."""
+        """Return the sum of the squares of rows [n, d]."""
 
     @abstractmethod
     def outer(self, mean: Tensor) -> Tensor:
@@ -57,10 +53,6 @@ class FullMoments(Moments):
         """Return the upper triangle of the sum of z z^T."""
         return ridge.upper(rows.T @ rows)
 
-    def size(self, width: int) -> int:
-        """Return d (d + 1) / 2."""
-        return width * (width + 1) // 2
-
     def outer(self, mean: Tensor) -> Tensor:
         """Return the upper triangle of m m^T."""
         return ridge.upper(mean[:, None] * mean)
@@ -79,10 +71,6 @@ class DiagonalMoments(Moments):
     def squares(self, rows: Tensor) -> Tensor:
         """Return the sum of z^2."""
         return rows.square().sum(0)
-
-    def size(self, width: int) -> int:
-        """Return d."""
-        return width
 
     def outer(self, mean: Tensor) -> Tensor:
         """Return m^2."""
