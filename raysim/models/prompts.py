@@ -112,7 +112,7 @@ class PrefixKeys(Block):
     length: Count = 100
     """The number of keys, and of values, of a block's prefix."""
     initial: Literal["zero", "unit"] = "zero"
-    """zero as in HGP's code, with which all rows of a prefix stay equal to each other; unit draws a direction at random
+    """zero as in HGP's code, with which all rows of a prefix stay equal up to rounding; unit draws a direction at random
     for a block's keys and values together."""
 
 
