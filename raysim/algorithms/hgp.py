@@ -1,10 +1,10 @@
-"""HGP: FedAvg of prompts and head, whose bias the server takes out with Gaussians of the classes. Salami et al., 2024.
+"""HGP: FedAvg of prompts and head, and a server that balances the head with Gaussians of classes. Salami et al., 2024.
 
 "Federated class-incremental learning with hierarchical generative prototypes", arXiv 2406.02447. Clients tune prefixes
 of attention on a frozen transformer. What is biased is then the head: towards new classes, and towards a client's own.
 So each client also sends Gaussians of its features z [d] by class: the number of samples n, the mean and the variance.
-A class is the mixture of its clients' Gaussians, with weights n_k / sum_k n_k. In every round, after the mean of the
-models, the server trains the head for some epochs on features that it draws from all classes so far, by the loss
+A class is the mixture of its clients' Gaussians, with weights n_k / sum_k n_k. In every round the server averages the
+models. Then it trains the head for some epochs on features that it draws from all classes so far, by the loss
 
     CE(logits / (temperature || logits ||), y),    logits of the classes so far alone.
 
@@ -70,7 +70,7 @@ class Hgp(Method):
         return 1
 
     class Client(ClientHalf):
-        """Sends Gaussians of its features, at its own model after local training."""
+        """Sends Gaussians of its features, at its model after local training."""
 
         method: Hgp
         present: tuple[int, ...] = ()  # the classes of the present tasks

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.config.block import Allowed
-from raysim.models.prompts import CodaKeys, DualKeys, Filled, L2PKeys, Prefixes, PrefixKeys, Prompts, make_prompts
+from raysim.models.prompt_keys import CodaKeys, DualKeys, L2PKeys, PrefixKeys
+from raysim.models.prompts import Filled, Prefixes, Prompts, make_prompts
 from raysim.models.stages import Stage, StagedNetwork
 from raysim.system.errors import ConfigError
 

@@ -20,7 +20,7 @@ CLASSES = {"kind": "class_incremental", "tasks": 2}
 def test_the_sums_of_clients_are_the_pooled_gaussian():
     """Two clients with n = 2, means 0 and 2 and variances 1, so N = 4 and mu = 1.
 
-    S = (1/3)(1 + 1) + (2/3)(0 + 4) - (4/3) 1 = 2 (Luo et al., eq. 3).
+    S = (1/3)(1 + 1) + (2/3)(0 + 4) - (4/3) 1 = 2.
     """
     z = torch.tensor([[-(0.5**0.5)], [0.5**0.5], [2 - 0.5**0.5], [2 + 0.5**0.5]], dtype=torch.float64)
     assert z[:2].var().item() == pytest.approx(1)

@@ -12,16 +12,8 @@ from raysim.config import load
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.models.orthonormal import draw_orthonormal_rows
-from raysim.models.prompts import (
-    CodaKeys,
-    CodaPrompts,
-    DualKeys,
-    DualPrompts,
-    L2PKeys,
-    L2PPrompts,
-    PrefixKeys,
-    make_prompts,
-)
+from raysim.models.prompt_keys import CodaKeys, DualKeys, L2PKeys, PrefixKeys
+from raysim.models.prompts import CodaPrompts, DualPrompts, L2PPrompts, make_prompts
 from raysim.models.vit import vit
 from raysim.system.errors import ConfigError
 

@@ -103,7 +103,7 @@ def draw_mixtures(
 
 
 def ccvr(p: Problem, virtual: int, epochs: int, size: int, rate: float) -> Tensor:
-    """CCVR (Luo et al., NeurIPS 2021, eq. 3): at a task's end, the head is trained on draws from N(mu_c, S_c)."""
+    """CCVR (Luo et al., NeurIPS 2021): at a task's end, the head is trained on draws from N(mu_c, S_c)."""
     w, gaussians = p.start, dict[int, tuple[Tensor, Tensor]]()
     for r in p.rounds():
         w = mean([p.train(k, r.task, w, plain_loss) for k in r.cohort])

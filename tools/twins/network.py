@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from raysim.models.prompts import CodaKeys, DualKeys, L2PKeys, PrefixKeys
+from raysim.models.prompt_keys import CodaKeys, DualKeys, L2PKeys, PrefixKeys
 from raysim.models.vit import vit
 
 

@@ -35,8 +35,9 @@ class Moments:
     def covariance(self, count: Tensor, total: Tensor, squares: Tensor) -> Tensor:
         """Return the unbiased covariance of n samples with these sums, in the form of `squares`; 0 of one sample.
 
-        It equals the pooled form of CCVR (Luo et al., eq. 3): with the n_k samples, means m_k and covariances S_k of
-        the clients, sum (n_k - 1)/(n - 1) S_k + sum n_k/(n - 1) m_k m_k^T - n/(n - 1) m m^T.
+        With n_k, m_k and S_k of client k, it equals CCVR's pooled form (Luo et al., NeurIPS 2021)
+
+            sum (n_k - 1)/(n - 1) S_k + sum n_k/(n - 1) m_k m_k^T - n/(n - 1) m m^T.
         """
         return (squares - count * self.outer(total / count)) / (count - 1).clamp(min=1)
 

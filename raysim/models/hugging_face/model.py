@@ -23,7 +23,7 @@ from raysim.models.hugging_face.folder import (
 from raysim.models.hugging_face.network import Pool, PretrainedNetwork
 from raysim.models.hugging_face.prompted import PromptedNetwork
 from raysim.models.hugging_face.trial import try_pass
-from raysim.models.prompts import CodaKeys, DualKeys, PrefixKeys, TextL2PKeys, TextPromptKeys
+from raysim.models.prompt_keys import CodaKeys, DualKeys, PrefixKeys, TextL2PKeys, TextPromptKeys
 from raysim.system.errors import ConfigError
 
 SHOWN = 4  # names in a note

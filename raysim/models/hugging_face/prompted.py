@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from raysim.models.hugging_face.network import Pool, PretrainedNetwork, pool_tokens, trimmed
 from raysim.models.hugging_face.prefixed_attention import use_prefixes, with_prefixes
-from raysim.models.prompts import TextL2PKeys, TextPromptKeys, make_prompts
+from raysim.models.prompt_keys import TextL2PKeys, TextPromptKeys
+from raysim.models.prompts import make_prompts
 from raysim.models.stages import Stage
 
 
