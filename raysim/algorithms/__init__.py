@@ -42,11 +42,13 @@ GROUPS = {
         "fed_dualprompt": "raysim.algorithms.fed_dualprompt:FedDualPrompt",
         "fed_coda_prompt": "raysim.algorithms.fed_coda_prompt:FedCodaPrompt",
         "fed_cprompt": "raysim.algorithms.fed_cprompt:FedCPrompt",
+        "hgp": "raysim.algorithms.hgp:Hgp",
     },
     "Closed form": {
         "analytic": "raysim.algorithms.analytic:Analytic",
         "stsa": "raysim.algorithms.stsa:Stsa",
         "stsa_e": "raysim.algorithms.stsa_e:StsaE",
+        "ccvr": "raysim.algorithms.ccvr:Ccvr",
     },
     "Personalized models": {
         "fedper": "raysim.algorithms.fedper:FedPer",

@@ -12,14 +12,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from raysim.config.block import Block, Count, WholeNumber
 from raysim.models.orthonormal import draw_orthonormal_rows
+from raysim.models.prompt_keys import (
+    CodaKeys,
+    DualKeys,
+    L2PKeys,
+    PrefixKeys,
+    PromptKeys,
+    TextL2PKeys,
+    TextPromptKeys,
+    TokenPoolKeys,
+)
 from raysim.system.errors import ConfigError
 
 SMALLEST_SQUARE = 1e-12  # of a norm that something is divided by
@@ -27,83 +35,6 @@ CODE_STD = 0.02  # of the position codes of prompts
 
 Prefixes = Mapping[int, tuple[Tensor, Tensor]]
 """Block number -> keys and values [B, P, W] that its attention attends to in addition."""
-
-BlockNumbers = Annotated[tuple[WholeNumber, ...], Field(strict=False)]
-
-
-class TokenPoolKeys(Block):
-    """A pool of tokens, chosen for each sample."""
-
-    kind: Literal["l2p"]
-    """L2P (Wang et al., CVPR 2022): tokens from a pool, in front of those of the sample."""
-    pool: Count = 10
-    """The number of entries of the pool."""
-    length: WholeNumber = 5
-    """The tokens of an entry."""
-    top: Count = 5
-    """The number of entries for a sample: those with keys of the largest cosine with its query."""
-
-
-class TextL2PKeys(TokenPoolKeys):
-    """L2P for texts: the tokens are in front of those of the text, at the input of a block."""
-
-    block: Count = 1
-    """The block, from 0, at the input of which the prompts are. They have no position codes."""
-    average: Literal["text_and_prompts", "prompts"] = "text_and_prompts"
-    """The head's input is the mean of these outputs: those of the text that `pool` takes and the prompts, or the
-    prompts."""
-
-
-class L2PKeys(TokenPoolKeys):
-    """L2P for images: the tokens are in front of the patches."""
-
-    average: Literal["class_and_prompts", "prompts"] = "class_and_prompts"
-    """The head's input is the mean of these output tokens: the class token and the prompts, or the prompts."""
-    faithful_positions: bool = False
-    """Whether position codes are shifted by one token, as in fed-mammoth: the class token has the first prompt's code
-    and the last prompt has the class token's."""
-
-
-class DualKeys(Block):
-    """DualPrompt: prefixes for all tasks, and prefixes of each task."""
-
-    kind: Literal["dual"]
-    """DualPrompt (Wang et al., ECCV 2022): prefixes of attention, some for all tasks and some for each task."""
-    general_blocks: BlockNumbers = (0, 1)
-    """The blocks, from 0, that have the prefixes of all tasks."""
-    general_length: Count = 5
-    """The length of the prefixes of all tasks."""
-    blocks: BlockNumbers = (2, 3, 4)
-    """The blocks that have the prefixes of each task."""
-    length: Count = 20
-    """The length of the prefixes of each task."""
-    pool: Count = 10
-    """The number of entries of the pool. Task t trains entry t. Tasks beyond the pool train the entry with the nearest
-    key. Evaluation always uses that one."""
-
-
-class CodaKeys(Block):
-    """CODA-Prompt: prefixes that are weighted sums of components."""
-
-    kind: Literal["coda"]
-    """CODA-Prompt (Smith et al., CVPR 2023): prefixes of attention, each a weighted sum of components."""
-    blocks: BlockNumbers = (0, 1, 2, 3, 4)
-    """The blocks, from 0, that have prefixes."""
-    pool: Count = 100
-    """The number of components of a block."""
-    per_task: Count = 10
-    """The number of components that a task adds and trains. Those of earlier tasks are used and stay."""
-    length: Annotated[int, Field(ge=2, multiple_of=2)] = 8
-    """The rows of a component, an even number: half of them are keys, half are values."""
-    attention: Literal["plain", "softmax"] = "plain"
-    """What the query is multiplied with: the attention vector, or its softmax, as in Fed-CPrompt."""
-    initial: Literal["by_task", "orthogonal"] = "by_task"
-    """by_task draws orthonormal rows for the first task and leaves the others at zero until their task redraws them;
-    orthogonal draws all rows at once, as in Fed-CPrompt."""
-
-
-PromptKeys = L2PKeys | DualKeys | CodaKeys
-TextPromptKeys = TextL2PKeys | DualKeys | CodaKeys
 
 
 @dataclass(frozen=True)
@@ -128,9 +59,15 @@ class Filled:
 
 
 class Prompts(nn.Module):
-    """A module that fills the slots. Its `first_block` is the first block that prompts reach, from 0."""
+    """A module that fills the slots.
+
+    Attributes:
+        first_block: the first block that prompts reach, from 0.
+        asks: whether what a sample receives depends on its query. If not, no pass computes queries.
+    """
 
     first_block = 0
+    asks: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, query: Tensor) -> Filled:
@@ -350,6 +287,33 @@ class CodaPrompts(Prompts):
         return torch.where(mask, table.detach(), table)
 
 
+class PrefixPrompts(Prompts):
+    """The same prefixes for all samples. Li and Liang, ACL 2021, arXiv 2101.00190.
+
+    `prefixes` are [blocks, 2, length, W], where 2 are keys and values.
+    """
+
+    asks = False
+
+    def __init__(self, keys: PrefixKeys, width: int) -> None:
+        super().__init__()
+        self._blocks, self.first_block = keys.blocks, min(keys.blocks, default=0)
+        shape = (2, keys.length, width)
+        if keys.initial == "unit":
+            drawn = [draw_orthonormal_rows(torch.zeros(1, *shape), 0, 1)[0] for _ in keys.blocks]
+            self.prefixes = nn.Parameter(torch.stack(drawn) if drawn else torch.zeros(0, *shape))
+        else:
+            self.prefixes = nn.Parameter(torch.zeros(len(keys.blocks), *shape))
+
+    def forward(self, query: Tensor) -> Filled:
+        """Return the prefixes for as many samples as queries [B, ...], which have no other effect."""
+        prefixes = {
+            block: (pair[0].expand(len(query), -1, -1), pair[1].expand(len(query), -1, -1))
+            for block, pair in zip(self._blocks, self.prefixes, strict=True)
+        }
+        return Filled(prefixes=prefixes)
+
+
 def make_prompts(keys: PromptKeys | TextPromptKeys, width: int, depth: int) -> Prompts:
     """Return the prompt module for a trunk of this width and number of blocks.
 
@@ -361,6 +325,8 @@ def make_prompts(keys: PromptKeys | TextPromptKeys, width: int, depth: int) -> P
             raise ConfigError(f"model.prompts.{key}: {problem}")
     if isinstance(keys, TokenPoolKeys):
         return TextL2PPrompts(keys, width) if isinstance(keys, TextL2PKeys) else L2PPrompts(keys, width)
+    if isinstance(keys, PrefixKeys):
+        return PrefixPrompts(keys, width)
     return DualPrompts(keys, width) if isinstance(keys, DualKeys) else CodaPrompts(keys, width)
 
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.config.block import Allowed
-from raysim.models.prompts import CodaKeys, DualKeys, Filled, L2PKeys, Prefixes, Prompts, make_prompts
+from raysim.models.prompt_keys import CodaKeys, DualKeys, L2PKeys, PrefixKeys
+from raysim.models.prompts import Filled, Prefixes, Prompts, make_prompts
 from raysim.models.stages import Stage, StagedNetwork
 from raysim.system.errors import ConfigError
 
@@ -175,10 +176,13 @@ class VisionTransformer(StagedNetwork):
         return y
 
     def _query(self, prompts: Prompts, x: Tensor) -> Tensor:
-        """Return the queries, and the tokens [B, 2 + N, W] in front of the first block with prompts."""
+        """Return the queries, and the tokens [B, 2 + N, W] in front of the first block with prompts.
+
+        Prompts that do not ask have the class token's input in place of the query.
+        """
         tokens = self._embed(x)
         with torch.no_grad():
-            query = self._run(tokens, {})[:, :1]
+            query = self._run(tokens, {})[:, :1] if prompts.asks else tokens[:, :1]
         for block in self.blocks[: prompts.first_block]:
             tokens = block(tokens)
         return torch.cat([query, tokens], 1)
@@ -221,8 +225,8 @@ def vit(
         Annotated[int, Ge(1), Le(4096)] | None, doc("height and width made of the images; null leaves them")
     ] = 224,
     prompts: Annotated[
-        Annotated[L2PKeys | DualKeys | CodaKeys, Field(discriminator="kind")] | None,
-        Allowed("null or a block with kind: l2p, dual or coda, and the keys that this has"),
+        Annotated[L2PKeys | DualKeys | CodaKeys | PrefixKeys, Field(discriminator="kind")] | None,
+        Allowed("null or a block with kind: l2p, dual, coda or prefix, and the keys that this has"),
         doc("trained prompts; all other weights except the head's are then frozen"),
     ] = None,
 ) -> nn.Module:

@@ -23,7 +23,7 @@ PROBES = ("probes:Bystander", "probes:Noise")
 NAMES = (*table("method"), *PROBES)
 REPRESENTATIVES = {
     "begin_task": "probes:Bystander",
-    "start": "fed_a_gem",
+    "start": "hgp",
     "samples": "joint",
     "batches": "cfed",
     "batch": "er",

@@ -182,7 +182,7 @@ def test_a_copy_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         ),
         (
             "model={name: vit, prompts: {kind: lp}}",
-            "model.prompts.kind: found 'lp', allowed: l2p, dual or coda; did you mean 'l2p'?",
+            "model.prompts.kind: found 'lp', allowed: l2p, dual, coda or prefix; did you mean 'l2p'?",
         ),
     ],
 )

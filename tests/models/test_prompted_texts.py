@@ -24,7 +24,8 @@ ROWS = torch.cat([TEXTS, MASK], 1)
 L2P = {"kind": "l2p", "pool": 4, "length": 2, "top": 2, "block": 1}
 DUAL = {"kind": "dual", "general_blocks": [1], "general_length": 2, "blocks": [2], "length": 3, "pool": 4}
 CODA = {"kind": "coda", "blocks": [1, 2], "pool": 6, "per_task": 2, "length": 4}
-KINDS = {"l2p": L2P, "dual": DUAL, "coda": CODA}
+PREFIX = {"kind": "prefix", "blocks": [1, 2], "length": 3, "initial": "unit"}
+KINDS = {"l2p": L2P, "dual": DUAL, "coda": CODA, "prefix": PREFIX}
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +153,27 @@ def test_sums_of_components_by_hand(built):
         np.testing.assert_allclose(logits, linear(mean(x, mask), state, "head"), atol=2e-6)
 
 
+def test_prefixes_of_all_texts_by_hand(built):
+    """The query plays no part."""
+    network = built(PREFIX)
+    found = network(ROWS).detach().numpy()
+    for (state, hidden, mask, _), logits in zip(known(network), found, strict=True):
+        x = hidden
+        for place, number in enumerate((1, 2)):
+            x = block(x, mask, state, number, state["prompts.prefixes"][place])
+        np.testing.assert_allclose(logits, linear(mean(x, mask), state, "head"), atol=2e-6)
+
+
+@pytest.mark.parametrize("blocks", [[0, 1], [1, 2]])
+def test_prefixes_of_all_texts_need_one_pass(built, blocks):
+    """Every block runs once in a step."""
+    network, calls = built(PREFIX | {"blocks": blocks}), []
+    for number, layer in enumerate(network.body.encoder.layer):
+        layer.attention.self.register_forward_hook(lambda *_, number=number: calls.append(number))
+    network.train()(ROWS)
+    assert calls == [0, 1, 2]
+
+
 def test_without_prompts_the_network_is_the_plain_one(built):
     """No tokens, or attention that may have prefixes and has none: the same logits, the latter to the bit."""
     plain, empty, prefixed = built(), built(L2P | {"length": 0}), built(DUAL)
@@ -208,9 +230,11 @@ def test_other_encoders(built, architecture, kind):
     torch.testing.assert_close(late(late.before(ROWS)), whole(ROWS), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("prompts", [{**DUAL, "general_blocks": [0]}, {**CODA, "blocks": [0]}])
+@pytest.mark.parametrize(
+    "prompts", [{**DUAL, "general_blocks": [0]}, {**CODA, "blocks": [0]}, {**PREFIX, "blocks": [0]}]
+)
 def test_prefixes_of_the_first_block(built, prompts):
-    """Then no block is before the prompts: nothing can be cached, and a step has two whole passes."""
+    """Then no block is before the prompts: nothing can be cached."""
     network = built(prompts)
     assert network(ROWS).isfinite().all()
     with pytest.raises(ConfigError, match="which trains its first layer"):

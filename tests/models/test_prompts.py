@@ -12,15 +12,8 @@ from raysim.config import load
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.models.orthonormal import draw_orthonormal_rows
-from raysim.models.prompts import (
-    CodaKeys,
-    CodaPrompts,
-    DualKeys,
-    DualPrompts,
-    L2PKeys,
-    L2PPrompts,
-    make_prompts,
-)
+from raysim.models.prompt_keys import CodaKeys, DualKeys, L2PKeys, PrefixKeys
+from raysim.models.prompts import CodaPrompts, DualPrompts, L2PPrompts, make_prompts
 from raysim.models.vit import vit
 from raysim.system.errors import ConfigError
 
@@ -28,6 +21,7 @@ SMALL = {"name": "vit", "width": 16, "depth": 2, "heads": 2, "patch": 2, "input_
 L2P = {"kind": "l2p", "pool": 4, "length": 2, "top": 3}
 DUAL = {"kind": "dual", "general_blocks": [0], "blocks": [1], "length": 3, "pool": 4}
 CODA = {"kind": "coda", "blocks": [0, 1], "pool": 8, "per_task": 2, "length": 4}
+PREFIX = {"kind": "prefix", "blocks": [0, 1], "length": 3, "initial": "unit"}
 X = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 2, 3, 4])
 
@@ -48,12 +42,13 @@ def built(tiny):
         (L2PKeys(kind="l2p"), 122_980),
         (DualKeys(kind="dual"), 1_021_540),
         (CodaKeys(kind="coda"), 3_916_900),
+        (PrefixKeys(kind="prefix"), 844_900),
     ],
-    ids=["l2p", "dual", "coda"],
+    ids=["l2p", "dual", "coda", "prefix"],
 )
 def test_what_is_sent_for_100_classes(keys, length):
     """Of ViT-B/16: the head 76,900 and, for L2P, 10 (5 + 1) 768; for DualPrompt, 2 * 2 * 5 * 768 of all tasks, 3 * 2 *
-    10 * 20 * 768 of each task and 10 * 768 keys; for CODA-Prompt, 5 * 100 (8 + 2) 768.
+    10 * 20 * 768 of each task and 10 * 768 keys; for CODA-Prompt, 5 * 100 (8 + 2) 768; for prefixes, 5 * 200 * 768.
 
     The trunk is in no vector. So a narrow hidden layer and 5 of 12 blocks do not matter.
     """
@@ -63,6 +58,7 @@ def test_what_is_sent_for_100_classes(keys, length):
             "l2p": 10 * 6 * 768,
             "dual": 2 * 2 * 5 * 768 + 3 * 2 * 10 * 20 * 768 + 10 * 768,
             "coda": 5 * 100 * 10 * 768,
+            "prefix": 5 * 2 * 100 * 768,
         }[keys.kind]
     )
     model = FlatModel(vit((3, 224, 224), 100, width=768, depth=5, mlp_ratio=0.01, prompts=keys))
@@ -71,7 +67,7 @@ def test_what_is_sent_for_100_classes(keys, length):
     assert len(model.buffers) == len(model.integers) == 0
 
 
-@pytest.mark.parametrize("prompts", [L2P, DUAL, CODA], ids=lambda keys: keys["kind"])
+@pytest.mark.parametrize("prompts", [L2P, DUAL, CODA, PREFIX], ids=lambda keys: keys["kind"])
 def test_the_trunk_keeps_its_bits_and_prompts_and_head_learn(built, prompts):
     network = built(prompts).train()
     before = copy.deepcopy(network.state_dict())
@@ -89,6 +85,7 @@ def test_the_trunk_keeps_its_bits_and_prompts_and_head_learn(built, prompts):
         "l2p": {"prompts.entries"},
         "dual": {"prompts.general", "prompts.entries"},
         "coda": {name for name in before if name.startswith("prompts.")},
+        "prefix": {"prompts.prefixes"},
     }[prompts["kind"]]
     assert changed == learned
 
@@ -349,3 +346,22 @@ def test_a_run(tmp_path):
     initial = build_model(load(config), (1, 8, 8), 10).state_dict()
     changed = {name for name, tensor in state.items() if not torch.equal(tensor, initial[name])}
     assert changed == {"head.weight", "head.bias", "prompts.entries"}
+
+
+def test_rows_of_a_prefix_that_begin_at_zero_stay_equal(built):
+    """All keys of a block have one gradient, and so have all values. A block that begins at random has norm 1."""
+    network = built(PREFIX | {"initial": "zero"})
+    functional.cross_entropy(network(X), Y).backward()
+    gradient = network.prompts.prefixes.grad
+    torch.testing.assert_close(gradient[:, :, :1].expand_as(gradient), gradient, atol=1e-8, rtol=1e-5)
+    assert gradient[0, 1].abs().max() > 0
+    drawn = built(PREFIX).prompts.prefixes
+    torch.testing.assert_close(drawn.flatten(1).norm(dim=1), torch.ones(2))
+
+
+def test_prefixes_of_all_images_need_one_pass(built):
+    calls, network = [], built(PREFIX)
+    for number, block in enumerate(network.blocks):
+        block.register_forward_hook(lambda *_, number=number: calls.append(number))
+    network(X)
+    assert calls == [0, 1]

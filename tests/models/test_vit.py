@@ -123,7 +123,7 @@ def test_initial_weights_are_the_seeds(built):
         (
             DIGITS,
             {"prompts": {"kind": "l2q"}},
-            "model.prompts.kind: found 'l2q', allowed: l2p, dual or coda; did you mean 'l2p'?",
+            "model.prompts.kind: found 'l2q', allowed: l2p, dual, coda or prefix; did you mean 'l2p'?",
         ),
         (DIGITS, {"prompts": {"kind": "l2p", "top": 11}}, "model.prompts.top: found 11, allowed: at most pool (10)"),
         (

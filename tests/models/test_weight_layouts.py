@@ -10,7 +10,7 @@ from torch import nn
 
 from raysim.models.building import build_model
 from raysim.models.mlp import mlp
-from raysim.models.prompts import L2PKeys
+from raysim.models.prompt_keys import L2PKeys
 from raysim.models.vit import vit
 from raysim.models.weight_layouts import fit_weights
 

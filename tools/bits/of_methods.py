@@ -27,6 +27,7 @@ BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
 DUAL: Keys = {"kind": "dual", "general_blocks": [0], "blocks": [1], "length": 2, "pool": 3}
 CODA: Keys = {"kind": "coda", "blocks": [0, 1], "pool": 6, "per_task": 2, "length": 2}
+PREFIX: Keys = {"kind": "prefix", "blocks": [0, 1], "length": 2, "initial": "unit"}
 CPROMPT: Keys = {**CODA, "attention": "softmax", "initial": "orthogonal"}
 
 
@@ -213,6 +214,17 @@ ALONE = {
     ),
     "fed_cprompt": Run({**alone("fed_cprompt", near=3.0, far=1.0, margin=0.5), **classes(3), **prompted(CPROMPT)}),
     "fed_cprompt, means": Run({**alone("fed_cprompt", near=3.0, reduction="mean"), **THREE, **prompted(CPROMPT)}),
+    "hgp": Run(
+        {**alone("hgp", rebalance_epochs=2, rebalance_lr=0.05, batch_size=7, momentum=0.5), **classes(3)}
+        | {**prompted(PREFIX), "training.logits": "task"}
+    ),
+    "hgp, domains, last of each client": Run(
+        {**alone("hgp", keeps="client", temperature=0.5, spread=1.0, batch_size=7), **THREE, **BATCH_NORM}
+    ),
+    "ccvr": Run({**alone("ccvr", virtual=7, batch_size=9, lr=0.05, epochs=3), **classes(3)}),
+    "ccvr, diagonal, present classes, batch norm": Run(
+        {**alone("ccvr", virtual=7, covariance="diagonal", earlier=False, momentum=0.5), **classes(3), **BATCH_NORM}
+    ),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
@@ -264,6 +276,8 @@ TOGETHER = {
     "stsa_e + er": Run({**classes(3), **FROZEN, "methods": {"stsa_e": {}, "er": {}}}),
     "lorm + er": Run({**classes(3), **ADAPTED, "methods": {"lorm": {}, "er": {}}}),
     "pilora + er": Run({**classes(3), **ADAPTED, "methods": {"pilora": {}, "er": {}}}),
+    "hgp + fed_a_gem": with_fed_a_gem("hgp", batch_size=7, rebalance_lr=0.05),
+    "ccvr + fed_a_gem": with_fed_a_gem("ccvr", virtual=7, batch_size=9),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),
     "fed_a_gem + er": Run({**THREE, "methods": {"fed_a_gem": {}, "er": {}}}),

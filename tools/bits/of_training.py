@@ -126,6 +126,7 @@ FROZEN = {
         {"model": {**VIT, "prompts": {"kind": "coda", "pool": 6, "per_task": 2, "length": 4, "blocks": [0, 1]}}}
         | classes(3)
     ),
+    "prefix": Run({"model": {**VIT, "prompts": {"kind": "prefix", "length": 2, "blocks": [1]}}, **classes(2)}),
     "coda, softmax": Run(
         {"model": {**VIT, "prompts": {"kind": "coda", "pool": 4, "per_task": 2, "length": 2, "blocks": [1]}}}
         | {"model.prompts.attention": "softmax", "model.prompts.initial": "orthogonal", **classes(2)}

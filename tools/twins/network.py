@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from raysim.models.prompts import CodaKeys, DualKeys, L2PKeys
+from raysim.models.prompt_keys import CodaKeys, DualKeys, L2PKeys, PrefixKeys
 from raysim.models.vit import vit
 
 
@@ -22,10 +22,11 @@ def logits(w: Tensor, x: Tensor) -> Tensor:
     return hidden(w, x) @ w[45:75].view(6, 5).T + w[75:]
 
 
-PROMPTS: dict[str, L2PKeys | DualKeys | CodaKeys] = {
+PROMPTS: dict[str, L2PKeys | DualKeys | CodaKeys | PrefixKeys] = {
     "l2p": L2PKeys(kind="l2p", pool=5, length=2, top=2),
     "dual": DualKeys(kind="dual", general_blocks=(0,), general_length=2, blocks=(1,), length=3, pool=3),
     "coda": CodaKeys(kind="coda", blocks=(0, 1), pool=6, per_task=2, length=2),
+    "prefix": PrefixKeys(kind="prefix", blocks=(0, 1), length=3, initial="unit"),
     "cprompt": CodaKeys(
         kind="coda", blocks=(0, 1), pool=6, per_task=2, length=2, attention="softmax", initial="orthogonal"
     ),

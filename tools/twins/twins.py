@@ -16,6 +16,7 @@ from twins.adversaries import fedcil
 from twins.anchors import lander
 from twins.exemplars import CAPACITY, glfc, icarl_bce, icarl_ce_kd
 from twins.flows import af_fcl
+from twins.gaussians import ccvr, hgp, prefix_averaged
 from twins.penalties import ewc, fedavg, fedcurv, fedprox, scaffold
 from twins.personal import ditto, fedper
 from twins.problem import DOMAINS, PARTIAL, Problem, run_raysim
@@ -245,6 +246,21 @@ TWINS = (
         {"near": 3.0, "far": 9.0, "margin": 0.001},
         with_prompts("cprompt"),
         plain=cprompt_averaged,
+    ),
+    Twin(
+        "HGP",
+        {"hgp": {"rebalance_epochs": 2, "batch_size": 16, "rebalance_lr": 0.05, "temperature": 0.2}},
+        hgp,
+        {"epochs": 2, "size": 16, "rate": 0.05, "temperature": 0.2, "spread": 3.0},
+        with_prompts("prefix"),
+        plain=prefix_averaged,
+    ),
+    Twin(
+        "CCVR",
+        {"ccvr": {"virtual": 20, "batch_size": 16, "lr": 0.05}},
+        ccvr,
+        {"virtual": 20, "epochs": 5, "size": 16, "rate": 0.05},
+        PARTIAL,
     ),
     Twin(
         "MFCL",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from raysim.models.flat import FlatModel
 from raysim.models.orthonormal import draw_orthonormal_rows
-from raysim.models.prompts import CodaPrompts, DualPrompts, L2PPrompts, Prompts
+from raysim.models.prompts import CodaPrompts, DualPrompts, L2PPrompts, PrefixPrompts, Prompts
 
 __all__ = [
     "CodaPrompts",
@@ -19,7 +19,7 @@ __all__ = [
     "unfit_prompts",
 ]
 
-KINDS: dict[type[Prompts], str] = {L2PPrompts: "l2p", DualPrompts: "dual", CodaPrompts: "coda"}
+KINDS: dict[type[Prompts], str] = {L2PPrompts: "l2p", DualPrompts: "dual", CodaPrompts: "coda", PrefixPrompts: "prefix"}
 AnyPrompts = TypeVar("AnyPrompts", bound=Prompts)
 
 

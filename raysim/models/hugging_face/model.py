@@ -23,7 +23,7 @@ from raysim.models.hugging_face.folder import (
 from raysim.models.hugging_face.network import Pool, PretrainedNetwork
 from raysim.models.hugging_face.prompted import PromptedNetwork
 from raysim.models.hugging_face.trial import try_pass
-from raysim.models.prompts import CodaKeys, DualKeys, TextL2PKeys, TextPromptKeys
+from raysim.models.prompt_keys import CodaKeys, DualKeys, PrefixKeys, TextL2PKeys, TextPromptKeys
 from raysim.system.errors import ConfigError
 
 SHOWN = 4  # names in a note
@@ -58,8 +58,8 @@ def hugging_face(
         doc("all dropout probabilities; null is those of config.json, and 0 with prompts"),
     ] = None,
     prompts: Annotated[
-        Annotated[TextL2PKeys | DualKeys | CodaKeys, Field(discriminator="kind")] | None,
-        Allowed("null or a block with kind: l2p, dual or coda, and the keys that this has"),
+        Annotated[TextL2PKeys | DualKeys | CodaKeys | PrefixKeys, Field(discriminator="kind")] | None,
+        Allowed("null or a block with kind: l2p, dual, coda or prefix, and the keys that this has"),
         doc("trained prompts of an encoder with a classifier; all other weights except the head's are then frozen"),
     ] = None,
     vocabulary: Annotated[

@@ -2,7 +2,8 @@
 
 The encoder is frozen. What a text receives depends on its query: the text's vector (`model.pool`) by the same encoder
 without prompts. The blocks before the first one with prompts are equal in both passes and computed once. So a step is
-a pass over all blocks, and another one over those from the first one with prompts on.
+a pass over all blocks, and another one over those from the first one with prompts on. Prompts of the kind prefix ask
+for no query: a step is one pass.
 
 With `model.cache` the query is cached, too. A text's features [1 + L, W + 1] are the query and the hidden states at the
 input of this block. Their last column is the mask. A step is then the second pass only.
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 
 from raysim.models.hugging_face.network import Pool, PretrainedNetwork, pool_tokens, trimmed
 from raysim.models.hugging_face.prefixed_attention import use_prefixes, with_prefixes
-from raysim.models.prompts import TextL2PKeys, TextPromptKeys, make_prompts
+from raysim.models.prompt_keys import TextL2PKeys, TextPromptKeys
+from raysim.models.prompts import make_prompts
 from raysim.models.stages import Stage
 
 
@@ -80,15 +82,20 @@ class PromptedNetwork(PretrainedNetwork):
     def _query(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the queries [B, W] of texts, and the hidden states [B, L, W] at the first block with prompts.
 
-        If this is the first block of all, the hidden states are not known: a pass then begins with the ids.
+        If this is the first block of all, the hidden states are not known: a pass then begins with the ids. Prompts
+        that do not ask have the first token's hidden state in place of the query, or its mask.
         """
         with torch.no_grad():
             if not self._first:
+                if not self.prompts.asks:
+                    return inputs["attention_mask"][:, :1], inputs["attention_mask"][:, :0]
                 output = self._run(self.body, inputs)
                 return self._pooled(output, inputs["attention_mask"]), output.last_hidden_state[:, :0]
             with self._blocks.ending_at(self._first) as reached:
                 self._run(self.body, inputs)
             assert reached.reached is not None
+            if not self.prompts.asks:
+                return reached.reached[:, 0], reached.reached
             output = self._from_first(reached.reached, inputs["attention_mask"])
             return self._pooled(output, inputs["attention_mask"]), reached.reached
 
