@@ -7,8 +7,8 @@ Salami et al., ICLR 2025, compare federated methods for new classes in this loop
 - the server weighs clients by their samples;
 - after each round, the model is tested on every task. A prediction is the largest logit of the classes so far.
 
-Three things are raysim's: initial weights, the clients' samples with the order of their batches, and random numbers of
-new components and adapters. A task's matrix A and B are new, and a test ends with the model that the method evaluates.
+These are raysim's: the network's initial weights, the clients' samples with the order of their batches, and draws of
+new components and adapters.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from raysim.models.prompts import CodaKeys
 from raysim.models.vit import vit
 from raysim.system.seeding import torch_untouched
 from twins.problem import Problem, Round
-from twins.vision import Named, features, scores
+from twins.vision import Named
 
-LR = 0.01
+BOUND = 1e-9  # what the difference of a weight does not exceed
 CONFIG: Mapping[str, Any] = {
     "name": "loop",
     "seed": 5,
-    "dataset": "digits",
+    "dataset": {"name": "digits", "train_samples": 800},
     "scenario": {"kind": "class_incremental", "tasks": 5},
     "partition": {"kind": "dirichlet", "alpha": 0.5, "balanced": False, "min_samples": 6},
     "clients": {"count": 5},
@@ -48,12 +48,17 @@ CONFIG: Mapping[str, Any] = {
         "local_epochs": 2,
         "batch_size": 16,
         "logits": "task",
-        "optimizer": {"name": "adamw", "lr": LR, "weight_decay": 0.0},
+        "optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.0},
     },
     "aggregation": {"weights": "samples"},
     "evaluation": {"every_rounds": 1},
 }
-SHORT: Mapping[str, Any] = {"dataset.train_samples": 300, "training.rounds_per_task": 2, "training.local_epochs": 1}
+SHORT: Mapping[str, Any] = {
+    "dataset.train_samples": 200,
+    "clients.count": 3,
+    "training.rounds_per_task": 2,
+    "training.local_epochs": 1,
+}
 """Changes of the config that make a run short."""
 
 
@@ -154,7 +159,7 @@ def cosine(p: Problem, r: Round) -> float:
 def whole_run(
     methods: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> tuple[Problem, Mapping[str, Tensor], list[list[float]]]:
-    """Run raysim in this process. Return the problem, the final weights by name, and each round's accuracies by task."""
+    """Run raysim in this process. Return the problem, the final weights, and the accuracies by round and task."""
     config = load(CONFIG, {**changes, "methods": methods})
     with torch_untouched():
         federation = build_federation(config)
@@ -188,19 +193,14 @@ class Loop:
     given: Mapping[str, Any] = field(default_factory=dict)  # what the rounds take besides the problem
     changes: Mapping[str, Any] = field(default_factory=dict)
 
-    def compare(self, short: bool = False) -> Compared:
-        """Compare raysim's run with the reference."""
+    def compare(self, short: bool = False, methods: Mapping[str, Any] | None = None) -> Compared:
+        """Compare raysim's run with the reference. With other `methods`, raysim has these."""
         torch.set_num_threads(1)
-        return self.beside(self.methods, short)
-
-    def beside(self, methods: Mapping[str, Any], short: bool = False) -> Compared:
-        """Compare raysim's run with some methods with the reference, which has this method."""
+        methods = self.methods if methods is None else methods
         problem, state, found = whole_run(methods, {**self.changes, **(SHORT if short else {})})
-        wanted, tested = [], None
-        for r, tested in zip(problem.rounds(), self.rounds(problem, **self.given), strict=True):
-            wanted.append(accuracies(problem, r, tested))
-        assert tested is not None
-        far = max(float((state[name] - value).abs().max()) for name, value in tested.weights.items())
+        tested = [*self.rounds(problem, **self.given)]
+        wanted = [accuracies(problem, r, one) for r, one in zip(problem.rounds(), tested, strict=True)]
+        far = max(float((state[name] - value).abs().max()) for name, value in tested[-1].weights.items())
         wrong = sum(a != b for row, other in zip(found, wanted, strict=True) for a, b in zip(row, other, strict=True))
         return Compared(far, wrong, wanted)
 
@@ -218,3 +218,9 @@ class Compared:
     difference: float
     wrong: int
     accuracies: list[list[float]]
+
+    @property
+    def equal(self) -> str:
+        """How many accuracies are equal, of how many."""
+        of_all = sum(map(len, self.accuracies))
+        return f"{of_all - self.wrong} of {of_all}"

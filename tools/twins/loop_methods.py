@@ -11,24 +11,24 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from raysim.system.seeding import seed_torch, torch_restored
-from twins.loop import LR, AdamW, Loop, Tested, cosine, of_task, samples, train, weighted
+from twins.loop import AdamW, Loop, Tested, cosine, of_task, samples, train, weighted
 from twins.problem import Problem, Round
 from twins.vision import Named, features, scores
 
 ALL_LAYERS = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
 Rates = Mapping[str, float]
-"""Factors of the learning rate by patterns of names. The first that fits counts."""
+"""Learning rates by patterns of names. The first that fits counts."""
 
 
-def rates_of(names: Iterator[str] | Named, factors: Rates, lr: float = LR) -> dict[str, float]:
-    """Return the learning rate of each parameter."""
-    return {name: lr * next((factors[p] for p in factors if fnmatchcase(name, p)), 1.0) for name in names}
+def rates_of(names: Named, rates: Rates, factor: float = 1.0) -> dict[str, float]:
+    """Return the learning rate of each parameter, times a factor."""
+    return {name: factor * next(rates[p] for p in rates if fnmatchcase(name, p)) for name in names}
 
 
 # --- Fed-CODA-P
 
 
-def coda_prompt(p: Problem, per_task: int, blocks: tuple[int, ...]) -> Iterator[Tested]:
+def coda_prompt(p: Problem, per_task: int, blocks: tuple[int, ...], rates: Rates) -> Iterator[Tested]:
     """CODA-Prompt (Smith et al., CVPR 2023): prefixes sum_i cos(q * a_i, k_i) p_i, of which a task trains its own."""
     kinds = [f"prompts.{kind}.{place}" for kind in ("components", "keys", "attention") for place in range(len(blocks))]
     t = dict(p.named)
@@ -38,9 +38,9 @@ def coda_prompt(p: Problem, per_task: int, blocks: tuple[int, ...]) -> Iterator[
             with torch_restored():
                 seed_torch(p.config.seed, "server", r.number - 1, "fed_coda_prompt")
                 t |= {name: with_new_rows(t[name], first, last) for name in kinds}
-        old = {name: t[name][:first] for name in kinds}
+        old, now = {name: t[name][:first] for name in kinds}, dict(t)
 
-        def found(v: Named, x: Tensor, t: Named = dict(t), old: Named = old) -> Tensor:
+        def found(v: Named, x: Tensor, t: Named = now, old: Named = old) -> Tensor:
             query, prefixes = features(t, x), {}
             for place, block in enumerate(blocks):
                 parts, keys, attention = (
@@ -57,7 +57,7 @@ def coda_prompt(p: Problem, per_task: int, blocks: tuple[int, ...]) -> Iterator[
             return of_task(p, r, found(v, x), y)
 
         w = {name: t[name][first:last] for name in kinds} | {name: t[name] for name in ("head.weight", "head.bias")}
-        w = weighted(p, r, [train(p, k, r, w, loss, AdamW(rates_of(w, {}))) for k in r.cohort])
+        w = weighted(p, r, [train(p, k, r, w, loss, AdamW(rates_of(w, rates))) for k in r.cohort])
         for name, value in w.items():
             t[name] = torch.cat([old[name], value, t[name][last:]]) if name in old else value
         yield Tested(lambda x, w=w, found=found: found(w, x), dict(t))
@@ -96,11 +96,11 @@ def of_adapters(p: Problem) -> dict[str, Tensor]:
     return {name: value for name, value in p.named.items() if ".lora_" in name or name.startswith("head.")}
 
 
-def begun(p: Problem, w: Named, r: Round, method: str) -> dict[str, Tensor]:
+def begun(w: Named, r: Round, seed: int, method: str) -> dict[str, Tensor]:
     """Return w with A from U(-1/sqrt(i), 1/sqrt(i)), drawn from the method's stream of the server, and B = 0."""
     after = dict(w)
     with torch_restored():
-        seed_torch(p.config.seed, "server", r.number, method)
+        seed_torch(seed, "server", r.number, method)
         for name in adapted(w):
             a = w[f"{name}.lora_a.weight"]
             after[f"{name}.lora_a.weight"] = (2 * torch.rand(a.shape, dtype=a.dtype) - 1) / a.shape[1] ** 0.5
@@ -171,7 +171,7 @@ def lorm(p: Problem, alpha: float, alpha_head: float, averaged: bool, rates: Rat
         t = {**p.named, **w}
         yield Tested(lambda x, t=t, added=added: scores(t, features(t, x, added)), final(p, w, added))
         if r.ends:
-            w = begun(p, w, r, "lorm")
+            w = begun(w, r, p.config.seed, "lorm")
 
 
 def regmean(values: list[Tensor], grams: list[Tensor]) -> Tensor:
@@ -180,105 +180,84 @@ def regmean(values: list[Tensor], grams: list[Tensor]) -> Tensor:
     return whole @ torch.linalg.pinv(torch.stack(grams).sum(0))
 
 
+def distances(prototypes: Tensor, found: Tensor) -> Tensor:
+    """Return || f - c_y ||^2 / d [n, classes] of features [n, d]."""
+    return (found[:, None] - prototypes).square().mean(2)
+
+
 def pilora(
     p: Problem, compact: float, sparse: float, orthogonal: float, temperature: float, rates: Rates, decay: float
 ) -> Iterator[Tested]:
     """PILoRA (Guo et al., ECCV 2024): distances to prototypes, orthogonal A, prototypes weighed by mean features."""
     w, done = of_adapters(p), list[Named]()
-
     for r in p.rounds():
-        moving = {name: value for name, value in w.items() if name != "head.bias"}
-
-        def distances(v: Named, found: Tensor) -> Tensor:
-            return (found[:, None] - v["head.weight"]).square().mean(2)
-
         ends, means = list[Named](), dict[int, list[Tensor]]()
         for k in r.cohort:
-            seen: list[tuple[Tensor, Tensor]] = []
+            passed: list[tuple[Tensor, Tensor]] = []
 
-            def loss(v: Named, x: Tensor, y: Tensor, seen: list[tuple[Tensor, Tensor]] = seen) -> Tensor:
+            def loss(v: Named, x: Tensor, y: Tensor, passed: Any = passed, done: Any = tuple(done)) -> Tensor:
                 found = features(p.named, x, products(v))
-                seen.append((found.detach(), y))
-                far, total = distances(v, found), torch.zeros(()).double()
-                for name in adapted(v):
-                    key = f"{name}.lora_a.weight"
-                    total = total + sparse * v[key].abs().sum()
-                    for before in done:
-                        total = total + orthogonal * (v[key] @ before[key].T).abs().sum()
-                return cross_entropy(-far, y) + compact * far.gather(1, y[:, None]).mean() + total
+                passed.append((found.detach(), y))
+                far = distances(v["head.weight"], found)
+                total = cross_entropy(-far, y) + compact * far.gather(1, y[:, None]).mean()
+                for key in (name for name in v if ".lora_a." in name):
+                    crossed = sum(((v[key] @ before[key].T).abs().sum() for before in done), torch.zeros(()))
+                    total = total + sparse * v[key].abs().sum() + orthogonal * crossed
+                return total
 
-            adam = AdamW(rates_of(moving, rates, LR * cosine(p, r)), decay, decoupled=False)
+            moving = {name: value for name, value in w.items() if name != "head.bias"}
+            adam = AdamW(rates_of(moving, rates, cosine(p, r)), decay, decoupled=False)
             ends.append(train(p, k, r, moving, loss, adam))
-            rows, labels = (torch.cat([*part]) for part in zip(*seen, strict=True))
+            rows, labels = (torch.cat([*part]) for part in zip(*passed, strict=True))
             for label in labels.unique().tolist():
                 means.setdefault(label, []).append(rows[labels == label].mean(0))
         w = weighted(p, r, ends) | {"head.bias": w["head.bias"]}
-        w["head.weight"] = w["head.weight"].clone()
         for label, of_class in means.items():
             own = torch.stack([v["head.weight"][label] for v in ends])
             near = 1 / ((own[:, None] - torch.stack(of_class)).norm(dim=2).sum(1) + 1e-10)
             shares = ((near - near.min()) / (near.max() - near.min()) / temperature).softmax(0)
             w["head.weight"][label] = shares @ own
-        so_far = [*done, w]
-        added = mixed([products(v) for v in so_far], 1.0)
-        c = w["head.weight"]
+        added, c = mixed([products(v) for v in (*done, w)], 1.0), w["head.weight"]
         linear = {"head.weight": 2 / c.shape[1] * c, "head.bias": -c.square().mean(1)}
-        yield Tested(
-            lambda x, added=added, w=w: -distances(w, features(p.named, x, added)),  # noqa: B023
-            final(p, linear, added),
-        )
+        yield Tested(lambda x, added=added, c=c: -distances(c, features(p.named, x, added)), final(p, linear, added))
         if r.ends:
-            done = so_far
-            w = begun(p, w, r, "pilora")
+            done = [*done, w]
+            w = begun(w, r, p.config.seed, "pilora")
 
 
 # --- the loops
 
 CODA = {"kind": "coda", "blocks": [0, 1], "pool": 15, "per_task": 3, "length": 4}
-LORM_RATES = {"*.lora_a.*": 0.5, "*.lora_b.*": 1.5}
-PILORA_RATES = {"head.*": 5.0}
-ON_ALL = {"model.adapters": {"rank": 3, "where": [*ALL_LAYERS]}}
+LORM: Mapping[str, Any] = {
+    "model.adapters": {"rank": 3, "where": ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"]},
+    "training.lr_scales": {"*.lora_a.*": 0.5, "*.lora_b.*": 1.5},
+}
+LORM_GIVEN = {"alpha": 0.0, "alpha_head": 0.5, "rates": {"*.lora_a.*": 0.005, "*.lora_b.*": 0.015, "head.*": 0.01}}
+PILORA: Mapping[str, Any] = {
+    "model.adapters": {"rank": 4, "where": ["blocks.0.attn.qkv"]},
+    "training.logits": "all",
+    "training.lr_decay": {"name": "cosine"},
+    "training.lr_scales": {"head.*": 30.0},
+    "training.optimizer": {"name": "adam", "lr": 0.001, "weight_decay": 1e-5},
+}
+PILORA_GIVEN = {
+    "compact": 0.001,
+    "sparse": 0.01,
+    "orthogonal": 0.5,
+    "temperature": 0.2,
+    "rates": {"head.*": 0.03, "*": 0.001},
+    "decay": 1e-5,
+}
 
 LOOPS = (
     Loop(
         "Fed-CODA-P",
         {"fed_coda_prompt": {"mu": 0.0}},
         coda_prompt,
-        {"per_task": 3, "blocks": (0, 1)},
+        {"per_task": 3, "blocks": (0, 1), "rates": {"*": 0.01}},
         {"model.prompts": CODA},
     ),
-    Loop(
-        "LoRM",
-        {"lorm": {"gram_at": "averaged"}},
-        lorm,
-        {"alpha": 0.0, "alpha_head": 0.5, "averaged": True, "rates": LORM_RATES},
-        {**ON_ALL, "training.lr_scales": LORM_RATES},
-    ),
-    Loop(
-        "LoRM, as by default",
-        {"lorm": {}},
-        lorm,
-        {"alpha": 0.0, "alpha_head": 0.5, "averaged": False, "rates": LORM_RATES},
-        {**ON_ALL, "training.lr_scales": LORM_RATES},
-    ),
-    Loop(
-        "PILoRA",
-        {"pilora": {}},
-        pilora,
-        {
-            "compact": 0.001,
-            "sparse": 0.01,
-            "orthogonal": 0.5,
-            "temperature": 0.2,
-            "rates": PILORA_RATES,
-            "decay": 1e-5,
-        },
-        {
-            "model.adapters": {"rank": 4, "where": ["blocks.0.attn.qkv"]},
-            "training.logits": "all",
-            "training.lr_decay": {"name": "cosine"},
-            "training.lr_scales": PILORA_RATES,
-            "training.optimizer": {"name": "adam", "lr": LR, "weight_decay": 1e-5},
-        },
-    ),
+    Loop("LoRM", {"lorm": {"gram_at": "averaged"}}, lorm, {**LORM_GIVEN, "averaged": True}, LORM),
+    Loop("LoRM, default", {"lorm": {}}, lorm, {**LORM_GIVEN, "averaged": False}, LORM),
+    Loop("PILoRA", {"pilora": {}}, pilora, PILORA_GIVEN, PILORA),
 )
