@@ -9,16 +9,16 @@ from twins.loop import BOUND
 from twins.loop_methods import LOOPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "twins.md"
-IN_FAST_SUITE = {"Fed-CODA-P", "LoRM"}
 LOOP = {loop.name: loop for loop in LOOPS}
 
 
-def loops(*kept):
-    """All loops; `make test` leaves out those that are not kept."""
-    return [pytest.param(loop, id=loop.name, marks=[] if loop.name in kept else [pytest.mark.soak]) for loop in LOOPS]
+def loops():
+    """All loops; `make test` has LoRM's alone."""
+    for loop in LOOPS:
+        yield pytest.param(loop, id=loop.name, marks=[] if loop.name == "LoRM" else [pytest.mark.soak])
 
 
-@pytest.mark.parametrize("loop", loops(*IN_FAST_SUITE))
+@pytest.mark.parametrize("loop", [*loops()])
 def test_a_short_loop_is_the_references(loop, quiet_torch):
     """Five tasks of two rounds: all accuracies after every round are equal, and the final weights to 1e-9."""
     found = loop.compare(short=True)
@@ -34,7 +34,7 @@ def test_a_loop_is_the_references(name, quiet_torch):
     found = LOOP[name].compare()
     assert found.wrong == 0
     assert found.difference < BOUND
-    assert 0.1 < found.accuracies[-1][-1] < 1
+    assert len({accuracy for row in found.accuracies for accuracy in row}) > 10
 
 
 @pytest.mark.soak

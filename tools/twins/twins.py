@@ -115,7 +115,7 @@ TARGET = {
     "oh": 0.5,
     "width": 4,
 }
-STUDENT = {"calls": 40, "steps": 2, "adv": 8.0, "warmup": 2, "student_steps": 2, "student_temperature": 3.0}
+STUDENT = {"calls": 24, "steps": 1, "adv": 8.0, "warmup": 2, "student_steps": 1, "student_temperature": 3.0}
 AF_FCL = {
     "k_flow": 0.5,
     "theta": 0.2,
