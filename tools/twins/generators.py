@@ -80,7 +80,7 @@ def averaged(p: Problem) -> Tensor:
 
 
 def proximal(p: Problem, mu: float) -> Tensor:
-    """FedProx (Li et al., MLSys 2020, eq. 2) of a network with BatchNorm, whose statistics are averaged."""
+    """FedProx (Li et al., MLSys 2020, eq. 2) of a network with BatchNorm, and the mean of its statistics."""
     w, s = p.start, FIRST
     for r in p.rounds():
         ends = []
