@@ -56,6 +56,7 @@ docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.
 	$(BIN)/python tools/leaderboard_notes.py
 	$(BIN)/python tools/method_chooser.py
 	$(BIN)/python tools/method_table.py
+	$(BIN)/python tools/prose_numbers.py
 	$(BIN)/python tools/provenance.py
 
 site: $(INSTALLED) ## write the documentation as a site into site/, the gallery's figures made anew, and look at it

@@ -11,12 +11,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "twins.md"
 
 ALSO_IN_NUMPY = {"FedProx", "SCAFFOLD", "EWC", "FedCurv", "LwF", "ER", "A-GEM", "GPM", "FOT", "Ditto", "FedPer"}
 ALSO_IN_NUMPY |= {"LoRM", "PILoRA"}
+OF_A_TESTED_PATH = {"EWC, vectorised", "LwF, vectorised", "MFCL, two passes"}
 
 
 def twins():
-    """All twins; `make test` leaves out those that another test computes in NumPy as a whole run."""
+    """All twins; `make test` leaves out those that another test computes in NumPy as a whole run, and like cases."""
     for twin in TWINS:
-        marks = [pytest.mark.soak] if twin.name in ALSO_IN_NUMPY else []
+        marks = [pytest.mark.soak] if twin.name in ALSO_IN_NUMPY | OF_A_TESTED_PATH else []
         yield pytest.param(twin, id=twin.name, marks=marks)
 
 
@@ -33,6 +34,13 @@ def test_re_feds_pull_decides_on_the_caches(quiet_torch):
     (twin,) = (twin for twin in TWINS if twin.name == "Re-Fed")
     stronger = replace(twin, given={**twin.given, "lam": 0.9 * twin.given["lam"]})
     assert stronger.compare()[0] > 1e-3
+
+
+@pytest.mark.soak
+def test_targets_student_decides_on_the_images(quiet_torch):
+    """A rate of the student that does not fall makes other images, so a wrong one shows."""
+    (twin,) = (twin for twin in TWINS if twin.name == "TARGET, student")
+    assert replace(twin, given={**twin.given, "falls": False}).compare()[0] > 1e-3
 
 
 def test_the_page_has_every_twin():

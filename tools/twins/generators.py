@@ -6,7 +6,7 @@ A model is its parameters w [371] and its running statistics s [10]: the means a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import log
+from math import cos, log, pi
 from typing import Any
 
 import torch
@@ -76,6 +76,11 @@ def down(v: Tensor, loss: Tensor) -> Tensor:
 
 def averaged(p: Problem) -> Tensor:
     """FedAvg of the network with BatchNorm."""
+    return proximal(p, 0.0)
+
+
+def proximal(p: Problem, mu: float) -> Tensor:
+    """FedProx (Li et al., MLSys 2020, eq. 2) of a network with BatchNorm, and the mean of its statistics."""
     w, s = p.start, FIRST
     for r in p.rounds():
         ends = []
@@ -83,7 +88,8 @@ def averaged(p: Problem) -> Tensor:
             v, t = w, s
             for x, y in batches(p, k, r.task):
                 v, t = v.clone().requires_grad_(), moved(t, v.detach(), x)
-                v = down(v, cross_entropy(head(v, features(v, x)), y))
+                pull = mu / 2 * (v - w).square().sum()
+                v = down(v, cross_entropy(head(v, features(v, x)), y) + pull)
             ends.append((v, t))
         w, s = (mean([*part]) for part in zip(*ends, strict=True))
     return torch.cat([w, s])
@@ -107,7 +113,9 @@ def among(z: Tensor, y: Tensor, labels: list[int]) -> Tensor:
     return cross_entropy(z[:, labels], torch.tensor([labels.index(label) for label in y.tolist()]))
 
 
-def mfcl(p: Problem, w_ft: float, w_kd: float, generated: int, latent: int, width: int, **server: Any) -> Tensor:
+def mfcl(
+    p: Problem, w_ft: float, w_kd: float, generated: int, latent: int, width: int, passes: int = 1, **server: Any
+) -> Tensor:
     """MFCL (Babakniya et al., NeurIPS 2023): CE of new classes + w_ft CE of the head + w_kd/K (W* (f - f*))^2."""
     w, s = frozen = p.start, FIRST
     with torch_restored():
@@ -125,7 +133,9 @@ def mfcl(p: Problem, w_ft: float, w_kd: float, generated: int, latent: int, widt
                     if old:
                         made = images_of(g.eval(), torch.randn(generated, latent, dtype=torch.float64)).detach()
                         x = torch.cat([real, made])
-                    t, f = moved(t, v.detach(), x), features(v, x)
+                    f = features(v, x)
+                    for _ in range(passes if old else 1):
+                        t = moved(t, v.detach(), x)
                     loss = among(head(v, f[:rows]), y, new)
                     if old:
                         before = features(frozen[0], x, frozen[1])
@@ -226,15 +236,24 @@ def target_images(
     lr_z: float,
     bn: float,
     oh: float,
+    adv: float = 0.0,
+    warmup: int = 20,
+    student_steps: int = 0,
+    student_temperature: float = 20.0,
+    falls: bool = True,
 ) -> Tensor:
-    """Return TARGET's images (uint8) of the model that ended a task, before its student is trained (algorithm 2)."""
+    """Return TARGET's images (uint8) of the model that ended a task (algorithm 2).
+
+    A student learns from them after each batch that follows the warm-up. From the last batch of the warm-up on, images
+    are also those in which both agree on the class and differ in its probability.
+    """
     (w, s), classes, made = model, p.earlier(r.task + 1), list[Tensor]()
-    earlier, meta = None, Adam(0.5)
+    earlier, meta, student = None, Adam(0.5), Student(s, classes)
     with torch_restored():
         seed_torch(p.config.seed, "server", r.number, "target")
         g = generator(latent, width, 1e-5, False, nn.Sigmoid())
         whole = parameters_to_vector(g.parameters()).detach()
-        for _ in range(calls):
+        for call in range(1, calls + 1):
             z, labels = torch.randn(batch, latent).double(), torch.randint(len(classes), (batch,))
             copy, total, of_copy, of_z, least = whole, torch.zeros_like(whole), Adam(0.5), Adam(0.5), torch.inf
             for _ in range(steps):
@@ -244,7 +263,12 @@ def target_images(
                 moments = torch.cat([u.mean(0), u.var(0, correction=0)])
                 moments = moments if earlier is None else 0.9 * earlier + 0.1 * moments
                 far = (s[:5] - moments[:5]).norm() + (s[5:] - moments[5:]).norm()
-                loss = bn * far + oh * cross_entropy(head(w, features(w, x, s))[:, classes], labels)
+                known = head(w, features(w, x, s))[:, classes]
+                loss = bn * far + oh * cross_entropy(known, labels)
+                if adv and call >= warmup:
+                    learnt = head(student.weights, features(student.weights, x, student.statistics))[:, classes]
+                    ratio = (known.softmax(1) * (known.log_softmax(1) - learnt.log_softmax(1))).sum(1)
+                    loss = loss - adv * (ratio * (known.argmax(1) == learnt.argmax(1))).mean()
                 if loss < least:
                     least, best = float(loss.detach()), x.detach()
                 *of_g, slope = torch.autograd.grad(loss, [*g.parameters(), z])
@@ -253,5 +277,54 @@ def target_images(
                 copy, z = of_copy.step(copy, gradient, lr_g), of_z.step(z.detach(), slope, lr_z)
             earlier, whole = moments.detach(), meta.step(whole, total, steps * lr_g)
             made.append((best * 255).to(torch.uint8))
-    files = sorted(range(calls * batch), key=lambda place: f"{place // batch}-{place % batch}.png")
+            if call > warmup:
+                teach(student, w, s, by_name(made), batch, student_steps, student_temperature, falls)
+    return by_name(made)
+
+
+def by_name(made: list[Tensor]) -> Tensor:
+    """Return the images of all calls in the order of their files' names, such as 1-10.png."""
+    batch = len(made[0])
+    files = sorted(range(len(made) * batch), key=lambda place: f"{place // batch}-{place % batch}.png")
     return torch.cat(made)[files]
+
+
+class Student:
+    """TARGET's student: new weights, drawn when they are first read, with the teacher's statistics."""
+
+    def __init__(self, statistics: Tensor, classes: list[int]) -> None:
+        self.statistics, self.classes, self.taught = statistics, classes, 0
+        self.velocity = torch.zeros(371).double()
+        self._weights: Tensor | None = None
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights [371]."""
+        if self._weights is None:
+            glorot = (2 / (64 + 5)) ** 0.5, (2 / (5 + 6)) ** 0.5  # the deviations of Xavier's normal draws
+            sizes = zip((320, 5, 5, 30, 6), (glorot[0], 1.0, 0.02, glorot[1], 1.0), strict=True)
+            drawn = [deviation * torch.randn(size, dtype=torch.float64) for size, deviation in sizes]
+            self._weights = torch.cat([*drawn[:2], 1 + drawn[2], torch.zeros(5), *drawn[3:]])
+        return self._weights
+
+    @weights.setter
+    def weights(self, weights: Tensor) -> None:
+        self._weights = weights
+
+
+def teach(
+    student: Student, w: Tensor, s: Tensor, made: Tensor, batch: int, steps: int, temperature: float, falls: bool
+) -> None:
+    """Distil the model into the student: T^2 KD, SGD with momentum .9 and decay 1e-4, and a rate that falls."""
+    lr = 2e-4 + (0.2 - 2e-4) * (1 + cos(pi * student.taught * falls / 200)) / 2
+    v, t, left = student.weights, student.statistics, list[Tensor]()
+    for _ in range(steps):
+        left = left or [rows for rows in torch.randperm(len(made)).split(batch) if len(rows) > 1]
+        x = (made[left.pop(0)].float() / 255).double()
+        v, t = v.clone().requires_grad_(), moved(t, v.detach(), x)
+        known, learnt = head(w, features(w, x, s)), head(v, features(v, x))
+        loss = temperature**2 * distil(known[:, student.classes], learnt[:, student.classes], temperature)
+        (slope,) = torch.autograd.grad(loss, v)
+        student.velocity = 0.9 * student.velocity + slope + 1e-4 * v.detach()
+        v = v.detach() - lr * student.velocity
+    student.weights, student.statistics, student.taught = v, t, student.taught + 1

@@ -116,6 +116,7 @@ TARGET = {
     "oh": 0.5,
     "width": 4,
 }
+STUDENT = {"calls": 24, "steps": 1, "adv": 8.0, "warmup": 2, "student_steps": 1, "student_temperature": 3.0}
 AF_FCL = {
     "k_flow": 0.5,
     "theta": 0.2,
@@ -147,6 +148,7 @@ LANDER = {
     "adv": 1.0,
 }
 FEDCIL = {"noise": 3, "width": 2, "replay": 0.4, "server_steps": 2}
+TOGETHER = {"training.vectorise": 3}
 LOW_RANK = {**PARTIAL, **ADAPTERS}
 UNLABELLED = {"dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [8], "train": 40, "test": 6}}
 
@@ -273,6 +275,16 @@ TWINS = (
         bound=1e-8,  # gradients of biases before BatchNorm are rounding alone, and Adam makes steps of it
     ),
     Twin(
+        "MFCL, two passes",
+        {"mfcl": {**MFCL, "batch_size": 16, "second_pass": True}},
+        generators.mfcl,
+        {**MFCL, "batch": 16, "passes": 2},
+        PICTURES,
+        with_statistics,
+        generators.averaged,
+        bound=1e-8,
+    ),
+    Twin(
         "TARGET",
         {"target": {**TARGET, "z": 6}},
         generators.target,
@@ -281,6 +293,16 @@ TWINS = (
         with_statistics,
         generators.averaged,
         bound=1e-10,  # divides by deviations, which are small
+    ),
+    Twin(
+        "TARGET, student",
+        {"target": {**TARGET, **STUDENT, "z": 6}},
+        generators.target,
+        {**TARGET, **STUDENT, "latent": 6},
+        {**PICTURES, "training.rounds_per_task": 1},
+        with_statistics,
+        generators.averaged,
+        bound=1e-10,
     ),
     Twin("AF-FCL", {"af_fcl": {**AF_FCL, "tail": 1}}, af_fcl, AF_FCL, {"training.local_epochs": 1}),
     Twin(
@@ -302,5 +324,36 @@ TWINS = (
         with_statistics,
         generators.averaged,
         bound=1e-8,  # four layers of BatchNorm on batches of some images enlarge what was rounded
+    ),
+    Twin("FedProx, vectorised", {"fedprox": {"mu": 0.5}}, fedprox, {"mu": 0.5}, {**PARTIAL, **TOGETHER}),
+    Twin(
+        "SCAFFOLD, vectorised",
+        {"scaffold": {"global_rate": 0.7}},
+        scaffold,
+        {"global_rate": 0.7},
+        {**PARTIAL, **TOGETHER},
+    ),
+    Twin(
+        "EWC, vectorised",
+        {"ewc": {"strength": 3.0, "decay": 0.7}},
+        ewc,
+        {"strength": 3.0, "decay": 0.7},
+        {**DOMAINS, **TOGETHER},
+    ),
+    Twin(
+        "LwF, vectorised",
+        {"lwf": {"strength": 3.0}},
+        lwf,
+        {"strength": 3.0, "temperature": 2.0},
+        {**PARTIAL, **TOGETHER},
+    ),
+    Twin(
+        "FedProx, BatchNorm, vectorised",
+        {"fedprox": {"mu": 0.5}},
+        generators.proximal,
+        {"mu": 0.5},
+        {**PICTURES, **TOGETHER},
+        with_statistics,
+        generators.averaged,
     ),
 )
