@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from raysim.models.batch_statistics import BATCH_NORMS
 from raysim.models.freezing import FROZEN_NORMS, constant_buffers
-from raysim.models.layers import name_layers, recorded_inputs
+from raysim.models.layers import layers_named, name_layers, recorded_inputs
 from raysim.system.errors import ConfigError
 
 DTYPES = {torch.float32, torch.float64}
@@ -267,7 +267,7 @@ class FlatModel:
         >>> client.model.inputs(step.x, server.parameters, server.buffers, ["3.weight"])["3.weight"].shape
         torch.Size([4, 5])
         """
-        chosen = {layer: name for layer, name in name_layers(self.module).items() if name in layers}
+        chosen = self._head_layer if [*layers] == [self.head[0]] else layers_named(self.module, layers)
         with self._under(parameters, buffers), recorded_inputs(chosen) as recorded:
             self.module(x)
         widths = self.widths
@@ -287,7 +287,7 @@ class FlatModel:
     @cached_property
     def _head_layer(self) -> dict[nn.Module, str]:
         """The name of the head's weight by its layer; cached, as every step may need it."""
-        return {layer: name for layer, name in name_layers(self.module).items() if name == self.head[0]}
+        return layers_named(self.module, [self.head[0]])
 
     @contextmanager
     def _under(self, parameters: Tensor, buffers: Tensor) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """A network's linear and convolutional layers: their inputs as matrices, and the head."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -18,6 +18,11 @@ def name_layers(module: nn.Module) -> dict[nn.Module, str]:
     names = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
     return {layer: names[id(layer.weight)] for layer in layers if id(layer.weight) in names}
+
+
+def layers_named(module: nn.Module, names: Collection[str]) -> dict[nn.Module, str]:
+    """Return those of `name_layers` whose weights have these names."""
+    return {layer: name for layer, name in name_layers(module).items() if name in names}
 
 
 def input_rows(layer: nn.Module, x: Tensor) -> Tensor:
