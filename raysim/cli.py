@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import raysim
 from raysim.command_line import ArgumentParser, HelpShown, describe_commands, find_command, fit_lines
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
-from raysim.system.importing import uncollected
+from raysim.system.importing import drawing, uncollected
 from raysim.system.output import has_terminal, paint, wrap_words
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def _report(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.system.progress import show_progress
 
     with show_progress(LOADING, sys.stderr if asked.json else None) as progress:
-        with uncollected():
+        with uncollected(), drawing():
             from raysim.launch.display import result_console
             from raysim.reports.formats import report_to_json
             from raysim.reports.terminal import show_report
