@@ -42,8 +42,9 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Reference": ["config.md", "command_line.md", "api.md", "run_directory.md", "metrics.md", "figures.md"],
     "Results": ["results/README.md", "results/*.md", "twins.md", "reproducing.md", "benchmarks.md"],
     "Explain": ["architecture.md", "statistics.md"],
-    "Project": ["contributing.md", "releasing.md", "changelog.md"],
+    "Project": ["stability.md", "security.md", "licenses.md", "contributing.md", "releasing.md", "changelog.md"],
     "How to": [
+        "skill.md",
         "own_components.md",
         "check.md",
         "sweeps.md",

@@ -47,7 +47,11 @@ def test_every_page_is_reached_from_the_readme() -> None:
 CODE = re.compile(r"`((?:\w+/)+(?:\w+\.py)?)`")
 
 
-@pytest.mark.parametrize("page", [ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "decisions").glob("*.md")], ids=names)
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "ARCHITECTURE.md", ROOT / "docs" / "security.md", *(ROOT / "docs" / "decisions").glob("*.md")],
+    ids=names,
+)
 def test_the_code_that_it_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if page.name == "names.md":  # only the last column has present names
