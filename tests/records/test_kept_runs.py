@@ -114,6 +114,26 @@ def test_a_kept_config_is_run_again(name: str, tmp_path: Path) -> None:
     assert tested == [[4, 8] if name == "finished" else [2, 4, 6, 8]] * 2
 
 
+def test_a_finished_run_is_evaluated() -> None:
+    """On the test samples of its own tasks, as after its last round: 0 and 55%."""
+    evaluated = raysim.evaluate(KEPT / "finished")
+    assert evaluated.evaluation["class_il"]["accuracy"] == pytest.approx([0.0, 0.55])
+
+
+def test_a_checkpoint_of_another_version_is_refused_with_that_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of another format, even if its other contents cannot be read."""
+    run = copied("stopped", tmp_path)
+    monkeypatch.setattr("raysim.records.recorder.VERSION", "1.2.0")
+    with pytest.raises(raysim.RunError, match=r"is of another raysim \(0\.1\.0\), allowed: 1\.2\.0; .* same bits"):
+        raysim.run(None, out=run, local=True, resume=True)
+    manifest = run / "checkpoints" / "000005" / "manifest.json"
+    manifest.write_text(json.dumps({"format": 3, "sha256": "", "raysim": "0.0.9"}))
+    with pytest.raises(raysim.RunError, match=r"format 3, allowed: 4; resume with raysim 0\.0\.9, which wrote it"):
+        raysim.run(None, out=run, local=True, resume=True)
+
+
 def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
     """Also one whose config is given again: it is the same config."""
     run = copied("finished", tmp_path)
