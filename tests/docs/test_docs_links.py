@@ -49,7 +49,12 @@ CODE = re.compile(r"`((?:\w+/)+(?:\w+\.py)?)`")
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "ARCHITECTURE.md", ROOT / "docs" / "security.md", *(ROOT / "docs" / "decisions").glob("*.md")],
+    [
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "AGENTS.md",
+        ROOT / "docs" / "security.md",
+        *(ROOT / "docs" / "decisions").glob("*.md"),
+    ],
     ids=names,
 )
 def test_the_code_that_it_names_exists(page: Path) -> None:
