@@ -1,7 +1,7 @@
 """What a checkpoint keeps of a model of Mammoth: numbers, tensors, and how to make the networks that it made late.
 
-A checkpoint holds no code. So a later network than those of the constructor is kept as a recipe and its weights. Recipes
-are a copy of a part of the backbone, a layer of torch.nn, and a container of these.
+A checkpoint holds no code. So a later network than those of the constructor is kept as a recipe and its weights.
+Recipes are a copy of a part of the backbone, a layer of torch.nn, and a container of these.
 """
 
 import ast
