@@ -367,9 +367,9 @@ def _completion(parser: ArgumentParser, asked: Namespace) -> int:
 
 
 def _skill(parser: ArgumentParser, asked: Namespace) -> int:
-    from raysim.skill import read_skill
+    from importlib import resources
 
-    print(read_skill(), end="")
+    print(resources.files("raysim").joinpath("skill.md").read_text(encoding="utf-8"), end="")
     return 0
 
 

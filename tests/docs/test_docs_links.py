@@ -41,7 +41,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
     while new:
         reached |= new
         new = {target for page in new for target, _ in links(page) if target.suffix == ".md"} - reached
-    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} <= reached
+    assert {page.resolve() for page in PAGES if page.is_relative_to(ROOT / "docs")} <= reached
 
 
 CODE = re.compile(r"`((?:\w+/)+(?:\w+\.py)?)`")

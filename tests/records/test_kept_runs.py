@@ -6,6 +6,7 @@ any machine. They have the same bits on a machine where the rounds before the ch
 
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -132,6 +133,22 @@ def test_a_checkpoint_of_another_version_is_refused_with_that_version(
     manifest.write_text(json.dumps({"format": 3, "sha256": "", "raysim": "0.0.9"}))
     with pytest.raises(raysim.RunError, match=r"format 3, allowed: 4; resume with raysim 0\.0\.9, which wrote it"):
         raysim.run(None, out=run, local=True, resume=True)
+
+
+@pytest.mark.parametrize("name", ["finished", "stopped"])
+def test_a_config_of_a_later_version_is_refused_with_that_version(name: str, tmp_path: Path) -> None:
+    """The version is that of the summary, or without one that of the checkpoint. With this version, none is named."""
+    run = copied(name, tmp_path)
+    with (run / "config.yaml").open("a") as file:
+        file.write("a_later_key: 1\n")
+    (run / "summary.json").unlink() if name == "stopped" else None
+    with pytest.raises(raysim.ConfigError, match=r"a_later_key") as error:
+        raysim.evaluate(run) if name == "finished" else raysim.run(None, out=run, local=True, resume=True)
+    assert "wrote this run" not in str(error.value)
+    for file in (*run.glob("checkpoints/*/manifest.json"), *run.glob("summary.json")):
+        file.write_text(re.sub(r'"raysim": "[^"]*"', '"raysim": "1.7.0"', file.read_text()))
+    with pytest.raises(raysim.ConfigError, match=r"a_later_key.*; raysim 1\.7\.0 wrote this run, and this is raysim 0"):
+        raysim.evaluate(run) if name == "finished" else raysim.run(None, out=run, local=True, resume=True)
 
 
 def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
