@@ -18,7 +18,7 @@ def run(*given: str) -> None:
     """Run the command in the root, with the stand-in on PYTHONPATH as Mammoth's folder would be."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'docs'}"}
     command = [sys.executable, "-m", "raysim", "run", *given, "--quiet"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
 
 
