@@ -276,7 +276,7 @@ class Grown(ContinualModel):
         self.opt.zero_grad()
         outputs = self.net(inputs)
         late = self.heads[-1](self.project(outputs)) * self.scale
-        loss = self.loss(outputs + late, labels) + 0.1 * self.epochs * outputs.square().mean()
+        loss = self.loss(outputs + late, labels) + 0.1 * (self.epochs + self.seen[0]) * outputs.square().mean()
         for old, mean in zip(self.old, self.means.values(), strict=False):
             loss = loss + (1 + mean) * functional.mse_loss(outputs, old(inputs).detach())
         loss.backward()

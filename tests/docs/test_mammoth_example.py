@@ -197,6 +197,6 @@ def test_recipes_make_networks_of_the_same_structure(workplace):
         assert keys == {"same"} or repr(kept.build(recipe, net)) == repr(network)
     assert kept.describe(mammoth_stand_in.Side(), net) is None
     assert kept.describe(nn.TransformerEncoderLayer(4, 1, 4), net) is None
-    for text in ("print('x')", "Module.load('x')", "Linear(__import__('os').getpid(), 1)", "init('x')"):
+    for text in ("print('x')", "Module.load('x')", "Linear(__import__('os').getpid(), 1)", "factory_kwargs({})"):
         with pytest.raises(ValueError, match=r"allowed: a layer|malformed"):
             kept.build({"layer": text}, net)
