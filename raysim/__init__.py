@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from raysim.system.importing import drawing
 from raysim.system.version import VERSION
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'raysim' has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(module), attribute)
+    with drawing():
+        return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

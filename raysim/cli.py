@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import sys
 import threading
 import time
@@ -20,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import raysim
 from raysim.command_line import ArgumentParser, HelpShown, describe_commands, find_command, fit_lines
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
-from raysim.system.importing import uncollected
-from raysim.system.output import has_terminal, paint, wrap_words
+from raysim.system.importing import drawing, uncollected
+from raysim.system.messages import describe_mistake, plain_warnings
+from raysim.system.output import has_terminal
 
 if TYPE_CHECKING:
     from raysim.actors.session import Session
@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:  # the process is the command's
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for NumPy, whose last bits depend on its threads
     try:
-        return _command(given)
+        with plain_warnings():
+            return _command(given)
     except HelpShown:
         return 0
     except ConfigError as error:
@@ -72,20 +73,6 @@ def _what(given: Sequence[str]) -> str:
     names = {"evaluate": "the evaluation", "live": "the live page", "show": "the picture"}
     same = {name: f"the {name}" for name in ("check", "download", "report", "sweep")}
     return (names | same).get(given[0] if given else "", "the run")
-
-
-def describe_mistake(error: ConfigError) -> str:
-    """Return an error for standard error: in up to three lines on a terminal, and in one elsewhere."""
-    if not has_terminal(sys.stderr):
-        return str(error)
-    width = shutil.get_terminal_size().columns
-    wrapped = ("\n".join(wrap_words(line, width, 2)) for line in error.lines())
-    lines = (line.partition(": ") for line in wrapped)
-    styles = {"error": "red", "help": "cyan"}
-    return "\n".join(
-        paint(f"{label}:", styles[label], sys.stderr) + f" {text}" if label in styles else label + colon + text
-        for label, colon, text in lines
-    )
 
 
 def _command(given: list[str]) -> int:
@@ -304,7 +291,7 @@ def _report(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.system.progress import show_progress
 
     with show_progress(LOADING, sys.stderr if asked.json else None) as progress:
-        with uncollected():
+        with uncollected(), drawing():
             from raysim.launch.display import result_console
             from raysim.reports.formats import report_to_json
             from raysim.reports.terminal import show_report
@@ -379,6 +366,13 @@ def _completion(parser: ArgumentParser, asked: Namespace) -> int:
     return 0
 
 
+def _skill(parser: ArgumentParser, asked: Namespace) -> int:
+    from importlib import resources
+
+    print(resources.files("raysim").joinpath("skill.md").read_text(encoding="utf-8"), end="")
+    return 0
+
+
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
@@ -396,4 +390,5 @@ ACTIONS: Mapping[str, Callable[[ArgumentParser, Namespace], int]] = {
     "configs": _configs,
     "new": _new,
     "completion": _completion,
+    "skill": _skill,
 }

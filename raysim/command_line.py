@@ -191,6 +191,9 @@ COMMANDS: Mapping[str, Command] = {
     "list": Command("Look", "list what a config can name, such as methods, datasets and models", _list),
     "configs": Command("Look", "list the configs and sweeps that raysim comes with", lambda parser: None),
     "new": Command("Start", "write your own config, a copy of another", _new),
+    "skill": Command(
+        "Start", "print how to use raysim, on one page, for coding agents and people", lambda parser: None
+    ),
     "completion": Command("Start", "print the script by which a shell completes raysim's commands", _completion),
 }
 

@@ -37,7 +37,22 @@ def test_the_version_and_the_name_are_the_distributions() -> None:
     assert project["version"] == raysim.__version__
     assert project["name"] == "raysim-cfl"
     assert project["scripts"] == {"raysim": "raysim.__main__:command"}
-    assert {"authors", "keywords", "urls"} < project.keys()
+    assert {"authors", "keywords"} < project.keys()
+    assert "urls" not in project  # the project has no page yet
+
+
+def test_no_file_names_the_host_of_a_package_index() -> None:
+    """The distribution is on no index, so an address there would be of a page that does not exist, or of another's."""
+    hosts = re.compile(r"\b(?:py" + r"pi|python" + r"hosted|ana" + r"conda)\.(?:org|com)\b", re.IGNORECASE)
+    folders = (".ci", "benchmarks", "configs", "docs", "examples", "raysim", "tests", "tools")
+    files = [
+        *(path for path in ROOT.glob("*") if path.is_file()),
+        *(path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()),
+    ]
+    naming = [str(path) for path in files if hosts.search(path.read_text(encoding="utf-8", errors="ignore"))]
+    assert hosts.search("https://test.py" + "pi.org/simple")
+    assert len(files) > 1000
+    assert naming == []
 
 
 def test_what_is_installed_by_name_has_the_distributions_name() -> None:

@@ -26,6 +26,7 @@ FIGURES = ROOT / ".gallery"  # where tools/gallery.py runs the gallery's command
 OWN = {  # the repository's pages outside docs/, and what they are called here
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
+    "AGENTS.md": "agents.md",
     "CHANGELOG.md": "changelog.md",
 }
 SECTIONS = {  # a page of docs/ that stands in none of these is put into the last
@@ -42,8 +43,17 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Reference": ["config.md", "command_line.md", "api.md", "run_directory.md", "metrics.md", "figures.md"],
     "Results": ["results/README.md", "results/*.md", "twins.md", "reproducing.md", "benchmarks.md"],
     "Explain": ["architecture.md", "statistics.md"],
-    "Project": ["contributing.md", "releasing.md", "changelog.md"],
+    "Project": [
+        "stability.md",
+        "security.md",
+        "licenses.md",
+        "contributing.md",
+        "agents.md",
+        "releasing.md",
+        "changelog.md",
+    ],
     "How to": [
+        "skill.md",
         "own_components.md",
         "check.md",
         "sweeps.md",
@@ -69,6 +79,7 @@ BOOSTS = {  # how much the search prefers a page's sections, if not by 1: the fi
     "api.md": 0.1,
     "changelog.md": 0.1,
     "contributing.md": 0.1,
+    "agents.md": 0.1,
     "architecture.md": 0.1,
     "releasing.md": 0.1,
     "benchmarks.md": 0.3,

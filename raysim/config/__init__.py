@@ -23,6 +23,7 @@ from raysim.config.error_text import shorten, show
 from raysim.config.lookup import table
 from raysim.config.mistakes import explain_errors
 from raysim.config.reference import build_json_schema
+from raysim.config.renamed import move_renamed
 from raysim.config.schema import LARGEST_FLOAT32, Config
 from raysim.config.yaml_text import parse_value, read_yaml, to_yaml
 from raysim.system.errors import ConfigError
@@ -79,6 +80,7 @@ def validate(document: Document) -> Config:
 
 def draft(document: Document) -> Draft:
     """Return the draft of a document's config. Raises ConfigError."""
+    move_renamed(document)
     for keys, value in walk(document.values):
         if isinstance(value, float) and not math.isfinite(value):
             raise document.error(keys, f"found {show(value)}, allowed: a finite number")

@@ -26,6 +26,7 @@ from raysim.launch.execution import Execution
 from raysim.launch.recovery import Recovery
 from raysim.launch.resolving import ResolvedRun, resolve_run
 from raysim.launch.starting import Prepared, start_here, start_on_ray
+from raysim.records.figures import describe_undrawn
 from raysim.records.result import Result
 from raysim.system import seeding
 from raysim.system.capacity import Capacity, describe_ignored, this_machine
@@ -145,7 +146,7 @@ def _prepare(resolved: ResolvedRun, display: RunDisplay, local: bool) -> Prepare
     config = resolved.config
     display.take(StartStep("reading the data"))
     methods = check_methods(config)
-    for line in (*describe_unused(methods), *describe_one_at_a_time(config, methods)):
+    for line in (*describe_unused(methods), *describe_one_at_a_time(config, methods), *describe_undrawn(config)):
         show_warning(display, line)
     for line in describe_ignored():
         show_warning(display, line)

@@ -163,7 +163,8 @@ class Checkpoints:
             raise RunError(_describe_damage(place, f"{MANIFEST} cannot be read, {error}")) from error
         if kind != FORMAT:
             raise RunError(
-                f"{place}: found a checkpoint of format {kind}, allowed: {FORMAT}; resume with the raysim that wrote it"
+                f"{place}: found a checkpoint of format {kind}, allowed: {FORMAT}; resume with raysim "
+                f"{manifest.get('raysim', 'of that format')!s:.40}, which wrote it"
             )
         if digest != _digest(manifest):
             raise RunError(_describe_damage(place, f"{MANIFEST} is not what was written"))

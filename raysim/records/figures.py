@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
+from raysim.config import Config
 from raysim.evaluation.accuracy_matrix import Matrix, protocol_label
 from raysim.objectives import Metric
 from raysim.system.colors import SEQUENCE, choose_text_color
@@ -23,6 +26,22 @@ Image = npt.NDArray[np.uint8]
 
 MOST_NUMBERED = 40  # the most tasks at which accuracies are legible as numbers
 LEFT, RIGHT, BELOW, ABOVE = 0.55, 0.75, 0.5, 0.3  # margins of a matrix in inches: labels, color bar, title
+
+
+def can_draw() -> bool:
+    """Return whether Matplotlib is installed. A run without it leaves out the plots that it draws."""
+    return find_spec("matplotlib") is not None
+
+
+def describe_undrawn(config: Config) -> Iterator[str]:
+    """Yield a line if a run's plots are left out because Matplotlib is missing."""
+    plots = {
+        "the matrices in TensorBoard": config.logging.tensorboard,
+        "clients_at_tasks.png": not config.together,
+    }
+    if not can_draw() and any(plots.values()):
+        left_out = " and ".join(name for name, drawn in plots.items() if drawn)
+        yield f"matplotlib is not installed, so this run has no image of {left_out}; pip install matplotlib"
 
 
 def matrix_image(matrix: Matrix, protocol: str, in_step: bool, top_k: int, metric: Metric) -> Image:

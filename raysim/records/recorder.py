@@ -19,7 +19,7 @@ from raysim.federation.federation import Federation
 from raysim.federation.holdings import find_holdings
 from raysim.models.flat import FlatModel
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
-from raysim.records.figures import timeline_image
+from raysim.records.figures import can_draw, timeline_image
 from raysim.records.identity import find_changed, identify, join_identities, refuse_other_inputs
 from raysim.records.notes import Note
 from raysim.records.result import Result, write_result
@@ -195,7 +195,7 @@ class Recorder:
     def _describe_clients(self, federation: Federation) -> None:
         """Write down what every client holds, and where tasks do not change at once, who is at which task when."""
         timeline = None if self.config.together else federation.availability.timeline()
-        if timeline is not None:
+        if timeline is not None and can_draw():
             self._files.write_picture("clients_at_tasks.png", timeline_image(timeline), "clients_at_tasks")
         if holdings := find_holdings(federation, timeline):
             self._files.write_holdings(holdings)

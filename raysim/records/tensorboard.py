@@ -15,7 +15,7 @@ from raysim.config import Config, dump
 from raysim.config.comparison import flatten_settings
 from raysim.engine.events import Forgotten, RoundDone
 from raysim.evaluation import accuracy_matrix
-from raysim.records.figures import matrix_image
+from raysim.records.figures import can_draw, matrix_image
 from raysim.records.notes import Note
 from raysim.records.totals import Totals
 
@@ -159,8 +159,9 @@ class Board:
                 numbers[f"{key}_by_task"] = over_time["average_incremental_accuracy_by_task"]
             else:
                 numbers[key] = over_time["average_incremental_accuracy"]
-            image = matrix_image(matrix, protocol, self._in_step, self._top_k, self._metric)
-            self.add_image(f"{tag}/{self._called}_matrix", image, len(matrix))
+            if can_draw():
+                image = matrix_image(matrix, protocol, self._in_step, self._top_k, self._metric)
+                self.add_image(f"{tag}/{self._called}_matrix", image, len(matrix))
         return numbers
 
     def _tag(self, protocol: str) -> str:

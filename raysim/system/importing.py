@@ -8,6 +8,8 @@ from typing import Any
 
 from raysim.system.errors import ConfigError, first_line
 
+DRAWING = ("matplotlib", "jinja2", "markupsafe")  # runs do without these
+
 
 @contextmanager
 def uncollected() -> Iterator[None]:
@@ -21,6 +23,23 @@ def uncollected() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Explain an import in this context that fails because a package is missing that only reports and figures need.
+
+    Raises:
+        ConfigError: one of these packages is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in DRAWING:
+            raise
+        words = f"the package {package} is not installed, and reports and figures need it; pip install {package}"
+        raise ConfigError(words) from error
 
 
 def import_torchvision(module: str, needed_by: str) -> Any:

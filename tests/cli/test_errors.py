@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 
-from raysim.cli import describe_mistake, main
+from raysim.cli import main
 from raysim.system.errors import ConfigError
+from raysim.system.messages import describe_mistake
 
 
 @pytest.fixture

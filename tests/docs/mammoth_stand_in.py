@@ -4,6 +4,7 @@ Written from the papers and Mammoth's documented interface. It knows nothing of 
 NumPy's global generator; the buffer here also draws from torch's and Python's.
 """
 
+import copy
 import random
 from abc import abstractmethod
 
@@ -198,3 +199,97 @@ class Si(ContinualModel):
         self.opt.step()
         self.small_omega += self.args.lr * self.net.get_grads().data ** 2
         return loss.item()
+
+
+class Lwf(ContinualModel):
+    """Learning without forgetting: begin_task makes a network, a frozen copy of the old one in evaluation mode."""
+
+    NAME = "lwf"
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset=dataset)
+        self.old_net = None
+
+    def end_task(self, dataset):
+        self.old_net = copy.deepcopy(self.net).eval()
+        for parameter in self.old_net.parameters():
+            parameter.requires_grad_(False)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.opt.zero_grad()
+        outputs = self.net(inputs)
+        loss = self.loss(outputs, labels)
+        if self.old_net is not None:
+            assert not self.old_net.training
+            loss = loss + self.args.alpha * functional.mse_loss(outputs, self.old_net(inputs))
+        loss.backward()
+        self.opt.step()
+        return loss.item()
+
+
+class Grown(ContinualModel):
+    """What papers' models make late: a head and a prototype for each task, a list of old networks, and a parameter.
+
+    The optimizer has them, too. It counts with Mammoth's loop, which calls the hooks with meta_ where they exist.
+    """
+
+    NAME = "grown"
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        self.late = []
+        super().__init__(backbone, loss, args, transform, dataset=dataset)
+        self.current_task = self.epochs = 0
+        self.old, self.means = [], {}
+
+    def get_parameters(self):
+        return [
+            *self.net.parameters(),
+            *(parameter for part in self.late for parameter in getattr(self, part).parameters()),
+        ]
+
+    def meta_begin_task(self, dataset):
+        self.begin_task(dataset)
+
+    def meta_end_task(self, dataset):
+        self.current_task += 1
+        self.end_task(dataset)
+
+    def meta_observe(self, *given, **keys):
+        return self.observe(*given, **keys)
+
+    def begin_task(self, dataset):
+        if not self.current_task:
+            self.heads, self.late = nn.ModuleList(), ["heads", "project"]
+            self.project = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+            self.scale = nn.Parameter(torch.ones(1))
+        self.heads.append(nn.Linear(3, dataset.N_CLASSES))
+        self.register_buffer("seen", torch.full((1,), float(self.current_task)))
+
+    def end_task(self, dataset):
+        self.old = [*self.old[-1:], copy.deepcopy(self.net)]
+        self.means[self.current_task] = torch.stack([x.mean() for x, _, _ in dataset.train_loader]).mean()
+
+    def end_epoch(self, epoch, dataset):
+        self.epochs += 1
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.opt.zero_grad()
+        outputs = self.net(inputs)
+        late = self.heads[-1](self.project(outputs)) * self.scale
+        loss = self.loss(outputs + late, labels) + 0.1 * (self.epochs + self.seen[0]) * outputs.square().mean()
+        for old, mean in zip(self.old, self.means.values(), strict=False):
+            loss = loss + (1 + mean) * functional.mse_loss(outputs, old(inputs).detach())
+        loss.backward()
+        self.opt.step()
+        return loss.item()
+
+
+class Unknown(Er):
+    """It makes a network late that no recipe describes."""
+
+    def begin_task(self, dataset):
+        self.side = Side()
+
+
+class Side(nn.Module):
+    pass

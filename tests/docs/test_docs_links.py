@@ -41,13 +41,22 @@ def test_every_page_is_reached_from_the_readme() -> None:
     while new:
         reached |= new
         new = {target for page in new for target, _ in links(page) if target.suffix == ".md"} - reached
-    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} <= reached
+    assert {page.resolve() for page in PAGES if page.is_relative_to(ROOT / "docs")} <= reached
 
 
 CODE = re.compile(r"`((?:\w+/)+(?:\w+\.py)?)`")
 
 
-@pytest.mark.parametrize("page", [ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "decisions").glob("*.md")], ids=names)
+@pytest.mark.parametrize(
+    "page",
+    [
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "AGENTS.md",
+        ROOT / "docs" / "security.md",
+        *(ROOT / "docs" / "decisions").glob("*.md"),
+    ],
+    ids=names,
+)
 def test_the_code_that_it_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if page.name == "names.md":  # only the last column has present names

@@ -134,7 +134,7 @@ SHOWN = ("ewc", "er", "parts/replay", "lwf", "ditto", "top_k", "mfcl", "fedprox"
 
 def test_the_guide_shows_the_methods_as_they_are() -> None:
     methods = [ROOT / "raysim" / "algorithms" / f"{name}.py" for name in SHOWN]
-    sources = [path.read_text(encoding="utf-8") for path in (*methods, ROOT / "examples" / "mammoth_method.py")]
+    sources = [path.read_text(encoding="utf-8") for path in (*methods, ROOT / "examples" / "mammoth" / "method.py")]
     shown = [block for block in blocks(ROOT / "docs" / "writing_a_method.md", "python") if "import raysim" not in block]
     assert [sum(block in source for block in shown) for source in sources] == [6, 1, 1, 3, 1, 2, 2, 1, 1, 1]
     assert len(shown) == 20  # and the page's first method, which test_writing_a_method.py runs

@@ -25,6 +25,7 @@ from raysim.records.checkpoints import FORMAT, _digest
 from raysim.system.errors import RunError
 from raysim.system.footprint import Footprint
 from raysim.system.state import decode, encode
+from raysim.system.version import VERSION
 
 CONFIG = SMALL | {
     "training": {"rounds_per_task": 4, "batch_size": 8, "optimizer": {"lr": 0.1}},
@@ -510,7 +511,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path, copy_cut_off: Callab
         raysim.run(None, out=out, local=True, resume=True)
     manifest = json.loads((newest / "manifest.json").read_text())
     (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 0}))
-    with pytest.raises(RunError, match=f"found a checkpoint of format 0, allowed: {FORMAT}"):
+    with pytest.raises(RunError, match=f"format 0, allowed: {FORMAT}; resume with raysim {VERSION}, which wrote"):
         raysim.run(None, out=out, local=True, resume=True)
 
 

@@ -6,6 +6,7 @@ any machine. They have the same bits on a machine where the rounds before the ch
 
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -112,6 +113,42 @@ def test_a_kept_config_is_run_again(name: str, tmp_path: Path) -> None:
     assert (out / "clients.json").read_bytes() == (KEPT / name / "clients.json").read_bytes()
     tested = [[line["round"] for line in rounds(run) if "evaluation" in line] for run in (out, KEPT / name)]
     assert tested == [[4, 8] if name == "finished" else [2, 4, 6, 8]] * 2
+
+
+def test_a_finished_run_is_evaluated() -> None:
+    """On the test samples of its own tasks, as after its last round: 0 and 55%."""
+    evaluated = raysim.evaluate(KEPT / "finished")
+    assert evaluated.evaluation["class_il"]["accuracy"] == pytest.approx([0.0, 0.55])
+
+
+def test_a_checkpoint_of_another_version_is_refused_with_that_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of another format, even if its other contents cannot be read."""
+    run = copied("stopped", tmp_path)
+    monkeypatch.setattr("raysim.records.recorder.VERSION", "1.2.0")
+    with pytest.raises(raysim.RunError, match=r"is of another raysim \(0\.1\.0\), allowed: 1\.2\.0; .* same bits"):
+        raysim.run(None, out=run, local=True, resume=True)
+    manifest = run / "checkpoints" / "000005" / "manifest.json"
+    manifest.write_text(json.dumps({"format": 3, "sha256": "", "raysim": "0.0.9"}))
+    with pytest.raises(raysim.RunError, match=r"format 3, allowed: 4; resume with raysim 0\.0\.9, which wrote it"):
+        raysim.run(None, out=run, local=True, resume=True)
+
+
+@pytest.mark.parametrize("name", ["finished", "stopped"])
+def test_a_config_of_a_later_version_is_refused_with_that_version(name: str, tmp_path: Path) -> None:
+    """The version is that of the summary, or without one that of the checkpoint. With this version, none is named."""
+    run = copied(name, tmp_path)
+    with (run / "config.yaml").open("a") as file:
+        file.write("a_later_key: 1\n")
+    (run / "summary.json").unlink() if name == "stopped" else None
+    with pytest.raises(raysim.ConfigError, match=r"a_later_key") as error:
+        raysim.evaluate(run) if name == "finished" else raysim.run(None, out=run, local=True, resume=True)
+    assert "wrote this run" not in str(error.value)
+    for file in (*run.glob("checkpoints/*/manifest.json"), *run.glob("summary.json")):
+        file.write_text(re.sub(r'"raysim": "[^"]*"', '"raysim": "1.7.0"', file.read_text()))
+    with pytest.raises(raysim.ConfigError, match=r"a_later_key.*; raysim 1\.7\.0 wrote this run, and this is raysim 0"):
+        raysim.evaluate(run) if name == "finished" else raysim.run(None, out=run, local=True, resume=True)
 
 
 def test_a_finished_run_stays_finished(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""A model of Mammoth (github.com/aimagelab/mammoth) at every client. Mammoth's files stay unchanged.
+"""The method: a ContinualModel of Mammoth at every client. Mammoth's files stay unchanged.
 
-methods: {examples.mammoth_method:Mammoth: {model: "models.er:Er", args: {buffer_size: 200, minibatch_size: 32}}}
-Put Mammoth's folder on PYTHONPATH. Not for models that make networks after their construction, such as LwF.
+methods: {examples.mammoth:Mammoth: {model: "models.er:Er", args: {buffer_size: 200, minibatch_size: 32}}}
+Put Mammoth's folder on PYTHONPATH.
 """
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar
@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from examples.mammoth.kept import restore, state_of
 from raysim.api import Client, ClientHalf, Delta, FlatModel, Method
-
-MADE_AGAIN = {*vars(nn.Module()), "device"}  # attributes that are not saved, or that state_dict() has
 
 
 class Backbone(nn.Sequential):
@@ -29,25 +28,10 @@ class Backbone(nn.Sequential):
         """Return the gradient [P]."""
         return torch.cat([parameter.grad.reshape(-1) for parameter in self.parameters()])
 
-
-def state_of(value: Any) -> Any:
-    """Return tensors and numbers unchanged, and a model, a buffer or an optimizer as a dict of them."""
-    if isinstance(value, Tensor) or not hasattr(value, "__dict__"):
-        return value
-    state = {"state_dict": dict(value.state_dict())} if hasattr(value, "state_dict") else {}
-    kept = {} if isinstance(value, torch.optim.Optimizer) else vars(value)
-    return state | {name: state_of(part) for name, part in kept.items() if name not in MADE_AGAIN}
-
-
-def restore(value: Any, state: Mapping[str, Any]) -> None:
-    """Restore an object that was constructed in the same way."""
-    for name, part in state.items():
-        if name == "state_dict":
-            value.load_state_dict(part)
-        elif hasattr(own := getattr(value, name, None), "__dict__") and not isinstance(own, Tensor):
-            restore(own, part)
-        else:
-            setattr(value, name, part)
+    def set_params(self, values: Tensor) -> None:
+        """Set the parameters [P]."""
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(values, self.parameters())
 
 
 class Learner:
@@ -57,7 +41,7 @@ class Learner:
 
     def state(self) -> Any:
         """Return what a checkpoint keeps."""
-        return self.saved if self.model is None else state_of(self.model)
+        return self.saved if self.model is None else state_of(self.model, self.model.net, self.early)
 
     def restore(self, state: Any) -> None:
         """Restore what a checkpoint kept."""
@@ -74,16 +58,23 @@ class Learner:
                 make, dataset = getattr(import_module(module), kind), dataset_of(client, client.arrived[:0])
                 self.model = make(backbone, client.loss, args, None, dataset=dataset)
             self.model.device = client.model.device
-            restore(self.model, self.saved or {})
+            self.early = [name for name, _ in self.model.named_children()]
+            if self.saved is not None:
+                restore(self.model, self.saved, self.model.net)
         self.model.net.train()
         return self.model
 
 
 def dataset_of(client: Client, positions: Tensor) -> Namespace:
-    """Return a client's samples as the dataset that begin_task and end_task receive."""
+    """Return a client's samples as the dataset that a model's constructor and hooks receive."""
     batches = [client.samples(positions[part]) for part in client.batches(len(positions))]
     loader, tasks = [(x, y, x) for x, y in batches], max(client.stream.tasks) + 1
     return Namespace(N_CLASSES=client.classes, N_TASKS=tasks, train_loader=loader)
+
+
+def hook(model: Any, name: str) -> Callable[..., Any]:
+    """Return a hook of the model: the one that Mammoth's loop calls around it, if its version has one; or nothing."""
+    return getattr(model, f"meta_{name}", None) or getattr(model, name, None) or (lambda *given, **keys: None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +97,9 @@ class Mammoth(Method):
             model = self.learner.of(client, self.method)
             with client.global_draws(self.name):
                 if len(client.finished):
-                    model.end_task(dataset_of(client, client.finished))
+                    hook(model, "end_task")(dataset_of(client, client.finished))
                 self.learner.network.load(client.model.copy())
-                model.begin_task(dataset_of(client, client.arrived))
+                hook(model, "begin_task")(dataset_of(client, client.arrived))
                 model.opt = model.get_optimizer()  # as Mammoth's training loop does
 
         def train(self, client: Client) -> Delta:
@@ -117,9 +108,12 @@ class Mammoth(Method):
             self.learner.network.load(client.model.copy())
             for group in model.opt.param_groups:
                 group["lr"] = client.lr
+            observe, data = hook(model, "observe"), dataset_of(client, client.arrived[:0])
             with client.global_draws(self.name):
                 for epoch in range(client.local_epochs):
-                    losses += [model.observe(x, y, plain, epoch=epoch) for x, y, plain in client.epoch()]
+                    hook(model, "begin_epoch")(epoch, data)
+                    losses += [observe(x, y, plain, epoch=epoch) for x, y, plain in client.epoch()]
+                    hook(model, "end_epoch")(epoch, data)
             client.record("loss", sum(losses) / max(client.steps, 1))
             client.model.load(self.learner.network.copy())
             return Delta(client.model.parameters - client.received, client.model.buffers - buffers)
