@@ -33,8 +33,7 @@ test: $(INSTALLED) ## run the suite, without the tests of long repetition and wi
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "ray and not soak" $(call marked,ray)
 
 test-all: test ## the same, the whole grid of pairs, and the tests of long repetition
-	$(BIN)/python -m pytest -n auto -m grid $(call marked,grid)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m soak $(call marked,soak)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "grid or soak" $(call marked,(grid|soak))
 
 lint: $(INSTALLED) ## format, lint, types, English
 	$(BIN)/ruff format --check .
