@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -238,14 +238,19 @@ class Recorder:
 
 def find_versions() -> dict[str, str | None]:
     """Return the versions of python, torch, ray and raysim, and raysim's git commit; None for an unknown one."""
-    found = {"python": platform.python_version(), "torch": None, "ray": None, "raysim": VERSION, "git": _find_commit()}
-    for package in ("torch", "ray"):
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+    packages = {package: _find_version(package) for package in ("torch", "ray")}
+    return {"python": platform.python_version(), **packages, "raysim": VERSION, "git": _find_commit()}
 
 
 @cache  # a process keeps the code that it has imported
+def _find_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
 def _find_commit() -> str | None:
     git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
     try:

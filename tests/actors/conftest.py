@@ -25,7 +25,7 @@ SMALL = {
 }
 
 
-FIRST = ("lost_nodes", "cleanup", "nodes", "plain_ray", "recovery", "workers", "joining", "check")
+FIRST = ("contract_grid", "lost_nodes", "cleanup", "nodes", "plain_ray", "recovery", "workers", "joining", "check")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -152,10 +152,13 @@ def test_ray_gives_the_bits_of_the_local_run(
     assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" in way)
 
 
-@pytest.mark.parametrize("name", [name if name == "dropout" else pytest.param(name, marks=SOAK) for name in RUNS])
+@pytest.mark.parametrize(
+    "name", [name if name == "dropout" else pytest.param(name, marks=SOAK) for name in RUNS if name not in SMALL]
+)
 def test_the_local_run_repeats_itself_with_logging(
     name: str, small: dict[str, Any], here: Here, facts: Facts, tmp_path: Path
 ) -> None:
+    """tests/algorithms/test_contract_grid.py repeats the run of each method alone."""
     assert facts(raysim.run(small, RUNS[name] | LOGGED, out=tmp_path / "run", local=True)) == here(name)
 
 

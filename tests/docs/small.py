@@ -2,6 +2,8 @@
 
 import json
 
+from small_runs import hyperparameters
+
 from raysim.config import Config
 
 HERE = ("digits", "synthetic", "digit_attributes", "friedman")  # datasets that need no files
@@ -47,8 +49,8 @@ def small(config: Config) -> list[str]:
         values["model"] = {"name": "mlp", "hidden": [8], "batch_norm": True}
         if "dataset" in values:
             values["dataset"] = {**made_up, "shape": [1, 8, 8]}
-    if "re_fed" in config.methods:
-        values["methods.re_fed.epochs"] = 1
+    for method in config.methods:
+        values |= {f"methods.{method}.{key}": value for key, value in hyperparameters(method).items()}
     return [f"{key}={json.dumps(value)}" for key, value in values.items()]
 
 
