@@ -267,7 +267,7 @@ class FlatModel:
         >>> client.model.inputs(step.x, server.parameters, server.buffers, ["3.weight"])["3.weight"].shape
         torch.Size([4, 5])
         """
-        chosen = self._head_layer if [*layers] == [self.head[0]] else layers_named(self.module, layers)
+        chosen = self._head_layer if layers and tuple(layers) == self.head[:1] else layers_named(self.module, layers)
         with self._under(parameters, buffers), recorded_inputs(chosen) as recorded:
             self.module(x)
         widths = self.widths
