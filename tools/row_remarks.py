@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
 from leaderboard_page import fold
@@ -50,7 +50,8 @@ def remarks_of(sweep: str) -> dict[str, list[str]]:
 
 def changed(method: str, keys: Mapping[str, object]) -> Iterator[str]:
     """Yield the keys of a method in a config that are not the defaults."""
-    usual = {field.name: field.default for field in fields(resolve("method", method))}
+    found = resolve("method", method)
+    usual = {field.name: field.default for field in fields(found)} if is_dataclass(found) else {}
     for key, value in keys.items():
         default = usual.get(key, MISSING)
         if default is MISSING or json.dumps(default) != json.dumps(value):  # a tuple is a list in a config
