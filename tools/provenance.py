@@ -1,6 +1,7 @@
 """Where the tables of results come from: a table at the foot of each page with results. `make docs` writes it.
 
 A page with marks `<!-- results/NAME ... -->` has a row for each sweep: its runs, seeds, versions, commits and hours.
+Below it are the rows with keys that are not the methods' defaults.
 The index of the pages has the hours of all sweeps.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from row_remarks import render_remarks
 
 from raysim.records.result import Result
 from raysim.reports.packed import SUFFIX, read_packed
@@ -27,12 +30,15 @@ def pages() -> list[Path]:
 
 def render_provenance(page: str) -> str:
     """Return the table for a page's sweeps."""
-    sweeps = dict.fromkeys(
-        word.removeprefix("results/") for mark in MARK.findall(page) for word in mark.split() if "results/" in word
-    )
-    rows = [" | ".join(_cells(name)) for name in sweeps]
+    rows = [" | ".join(_cells(name)) for name in sweeps_of(page)]
     head = ["| sweep | runs | seeds | raysim commits | torch | Ray | hours |", "|---|---|---|---|---|---|---|"]
     return "\n".join([*head, *(f"| {row} |" for row in rows)])
+
+
+def sweeps_of(page: str) -> list[str]:
+    """Return the names of a page's sweeps."""
+    words = [word for mark in MARK.findall(page) for word in mark.split() if "results/" in word]
+    return list(dict.fromkeys(word.removeprefix("results/") for word in words))
 
 
 def _cells(sweep: str) -> Iterator[str]:
@@ -53,9 +59,10 @@ def _version(run: Result, of: str, letters: int | None = None) -> str:
 
 
 def insert_provenance(page: str) -> str:
-    """Return the page with its present table at its foot."""
+    """Return the page with its present table at its foot, and the remarks on its rows."""
     body = page.partition("## Provenance")[0].rstrip()
-    return f"{body}\n\n## Provenance\n\n{OPENS}\n\n{render_provenance(page)}\n\n{CLOSES}\n"
+    parts = [body, "## Provenance", OPENS, render_provenance(page), render_remarks(sweeps_of(page)), CLOSES]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def insert_total(index: str) -> str:

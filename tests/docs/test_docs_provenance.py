@@ -5,6 +5,7 @@ from pathlib import Path
 
 import provenance
 import pytest
+import row_remarks
 
 
 @pytest.mark.parametrize("page", provenance.pages(), ids=lambda page: page.stem)
@@ -29,3 +30,13 @@ def test_versions_and_seeds_are_read_from_the_runs() -> None:
     row = provenance.render_provenance("<!-- results/re_fed -->").splitlines()[2]
     assert "| 0, 1, 2, 3, 4 |" in row
     assert "| 2.14.1, 2.15.0 |" in row
+
+
+def test_remarks_name_the_keys_that_are_not_the_defaults() -> None:
+    """TARGET in configs/sweeps/data_free.yaml; the method's defaults are 25, 10, 256, 10, 10 and 128."""
+    found = row_remarks.remarks_of("data_free")
+    wanted = {"kd=5.0", "calls=4", "batch=64", "steps=60", "bn=1.0", "width=16"}
+    assert set(found["TARGET"]) == {f"target.{key}" for key in wanted}
+    assert "FedAvg" not in found
+    assert "| `data_free` | TARGET | `target.kd=5.0`, " in row_remarks.render_remarks(["data_free"])
+    assert row_remarks.render_remarks(["adapters"]) == ""
