@@ -316,13 +316,8 @@ class Exchange(Stateful):
                     self.calls.check(half, hook)
 
     def leave_out(self, request: ForgetRequest) -> Reply:
-        """Have the clients leave out what a request names. Return their reply. The model is not sent for that.
-
-        A client that takes no further part begins anew, also if earlier requests named all its samples.
-        """
-        none = torch.zeros(0, dtype=torch.int64)
-        clients = sorted({*request.positions, *request.clients})
-        asked = {k: LeftOut(request.positions.get(k, none), k in request.clients) for k in clients}
+        """Have the clients leave out what a request names. Return their reply. The model is not sent for that."""
+        asked = {k: LeftOut(positions, k in request.clients) for k, positions in request.asked().items()}
         order = Order(
             LeaveOut(), tuple(asked), dict.fromkeys(asked, 0.0), len(asked), RoundInfo(self.server.round, 0, 0.0)
         )

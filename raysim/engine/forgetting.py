@@ -54,10 +54,7 @@ def _check_present(federation: Federation, request: ForgetRequest) -> None:
     for client, positions in request.positions.items():
         if availability.window(client, round) is not None:
             continue
-        windows = [availability.window(client, end) for end in availability.rows if end <= round]
-        stream = federation.streams[client]
-        sent = max((stream.end(window) for window in windows if window is not None), default=0)
-        if bool((positions < sent).any()):
+        if bool((positions < availability.sent_at_ends(client, round)).any()):
             problem = (
                 f"found round {round}, in which client {client} has no data but samples of the request in the sums"
             )
