@@ -41,6 +41,7 @@ from raysim.sweeps.cells import SPLIT_KEY
 ROOT = Path(__file__).parents[1]
 FAMILIES = re.compile(r"<!-- numbers, written by make docs\n(?P<text>.*?)\n-->", re.DOTALL)
 MARK = re.compile(r"<!-- =(?P<family>\w+)\.(?P<name>[\w-]+)(?:: (?P<form>\w+))? -->(?P<text>.*?)<!-- / -->", re.DOTALL)
+OPENS, OWN_FORM = re.compile(r"<!--\s*="), "`<!-- =family.name -->5.6<!-- / -->`"
 TABLE_KEYS, SWEEP_KEYS = {"table", "cells"}, {"of", "in", "metric", "setting", "pairs", "rows"}
 CELL = re.compile(r"(?P<mean>-?[\d.]+) \((?P<low>-?[\d.]+) to (?P<high>-?[\d.]+)\)")
 QUANTITIES = {quantity.key: replace(quantity, digits=1) for quantity in (ACCURACY, *LEARNING, *FAIRNESS)}
@@ -89,14 +90,18 @@ def insert_numbers(page: str) -> str:
     """Return the page with the present numbers.
 
     Raises:
-        Wrong: a mark has no number, begins a line, or a family names what is not in the sweep.
+        Wrong: a mark has no number, has no end, begins a line, or a family names what is not in the sweep.
     """
     numbers = dict(measure(page))
+    if unread := len(OPENS.findall(page)) - len(MARK.findall(page)):
+        raise Wrong(f"found {unread} marks that begin as `<!-- =`, allowed: as in {OWN_FORM}")
 
     def written(mark: re.Match[str]) -> str:
         name = f"{mark['family']}.{mark['name']}"
         if name not in numbers:
             raise Wrong(f"found the mark {name}, allowed: {', '.join(numbers)}")
+        if "<!--" in mark["text"]:
+            raise Wrong(f"the mark {name} has no end, allowed: as in {OWN_FORM}")
         if page[: mark.start()].rpartition("\n")[2].strip() == "":
             raise Wrong(f"the mark {name} begins a line, allowed: within one, as Markdown ends a paragraph there")
         shown = numbers[name].show(mark["form"] or "interval")

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from raysim.api import RunError
 
 MADE_AGAIN = {*vars(nn.Module()), "device", "dataset"}  # attributes that are not kept, or that are kept otherwise
-OTHERWISE = {"networks", "tensors", "backbone"}  # keys of a module's state that are not attributes
+# Keys of a module's state that are not attributes. No attribute can have such a name.
+NETWORKS, TENSORS, BACKBONE = OTHERWISE = ("(networks)", "(tensors)", "(backbone)")
 CONTAINERS = {"Sequential": nn.Sequential, "ModuleList": nn.ModuleList, "ModuleDict": nn.ModuleDict}
-NETWORK = "network"  # the key of a network that is in a list or a dict
+NETWORK = "(network)"  # the key of a network that is in a list or a dict
 
 
 def state_of(owner: Any, net: nn.Module, early: Collection[str] | None = None) -> dict[str, Any]:
@@ -36,15 +37,15 @@ def state_of(owner: Any, net: nn.Module, early: Collection[str] | None = None) -
     state = {name: _save(name, part, net) for name, part in vars(owner).items() if name not in MADE_AGAIN}
     if isinstance(owner, nn.Module):
         children = {name: child for name, child in owner.named_children() if child is not net}
-        state["networks"] = {
+        state[NETWORKS] = {
             name: _save_network(name, child, net, early is None or name in early) for name, child in children.items()
         }
-        state["tensors"] = {
+        state[TENSORS] = {
             "parameters": {name: value.detach().clone() for name, value in owner.named_parameters(recurse=False)},
             "buffers": {name: value.clone() for name, value in owner.named_buffers(recurse=False)},
         }
         if getattr(owner, "net", None) is net:
-            state["backbone"] = {name: value.clone() for name, value in net.state_dict().items()}
+            state[BACKBONE] = {name: value.clone() for name, value in net.state_dict().items()}
     return state
 
 
@@ -54,20 +55,20 @@ def restore(owner: Any, state: Mapping[str, Any], net: nn.Module) -> None:
         owner.load_state_dict(state["state_dict"])
         return
     if isinstance(owner, nn.Module):
-        for name, kept in state["networks"].items():
+        for name, kept in state[NETWORKS].items():
             setattr(owner, name, _load_network(kept, net, getattr(owner, name, None)))
-        for name, value in state["tensors"]["parameters"].items():
+        for name, value in state[TENSORS]["parameters"].items():
             setattr(owner, name, nn.Parameter(value.clone()))
-        for name, value in state["tensors"]["buffers"].items():
+        for name, value in state[TENSORS]["buffers"].items():
             owner.register_buffer(name, value.clone())
-        if "backbone" in state:
-            net.load_state_dict(state["backbone"])
+        if BACKBONE in state:
+            net.load_state_dict(state[BACKBONE])
     attributes = [name for name in state if not (isinstance(owner, nn.Module) and name in OTHERWISE)]
     of_optimizers = [name for name in attributes if isinstance(getattr(owner, name, None), torch.optim.Optimizer)]
     for name in attributes:
         if name not in of_optimizers:
             _restore_attribute(owner, name, state[name], net)
-    if isinstance(owner, nn.Module) and "backbone" in state:
+    if isinstance(owner, nn.Module) and BACKBONE in state:
         owner.opt = owner.get_optimizer()  # of the networks as they are now
     for name in of_optimizers:
         _restore_attribute(owner, name, state[name], net)

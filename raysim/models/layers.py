@@ -21,7 +21,7 @@ def name_layers(module: nn.Module) -> dict[nn.Module, str]:
 
 
 def layers_named(module: nn.Module, names: Collection[str]) -> dict[nn.Module, str]:
-    """Return the layers of `name_layers` with these names of weights."""
+    """Return the part of `name_layers` with these names."""
     return {layer: name for layer, name in name_layers(module).items() if name in names}
 
 

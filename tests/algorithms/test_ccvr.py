@@ -54,6 +54,15 @@ def test_fewer_samples_than_features_have_draws():
     assert (drawn @ along).abs().max() > 0.1
 
 
+def test_large_means_leave_the_covariance_a_factor():
+    """Ten samples of 20 features near 10,000: S has 11 eigenvalues of 0, which rounding moves by some 1e-8."""
+    z = 1e4 + torch.from_numpy(np.random.default_rng(0).standard_normal((10, 20)).astype(np.float32)).double()
+    sums = torch.tensor(10.0).double(), z.sum(0), MOMENTS["full"].squares(z)
+    drawn = MOMENTS["full"].draw(*sums, 20_000, np.random.default_rng(1))
+    np.testing.assert_allclose(np.cov(drawn.numpy().T), np.cov(z.numpy().T), atol=0.06)
+    assert MOMENTS["full"].deviates(torch.ones(2, 1), torch.tensor([torch.nan])).isnan().all()
+
+
 def test_a_run_is_fedavg_and_then_another_head(tiny, simulate):
     """With one task, all but the head are FedAvg's to the bit. The epochs lower the loss on balanced classes."""
     keys = {"scenario": {"kind": "class_incremental", "tasks": 1}, "partition": {"kind": "dirichlet", "alpha": 0.3}}

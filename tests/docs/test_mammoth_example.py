@@ -160,7 +160,7 @@ def test_hooks_of_mammoths_loop_are_called_where_there_are_any(workplace, tiny, 
     kept = find(state, "epochs")
     assert (kept["epochs"], kept["current_task"]) == (10, 2)
     assert [len(one) for one in (kept["old"], kept["means"])] == [2, 2]
-    assert sorted(kept["networks"]) == ["heads", "project"]
+    assert sorted(kept["(networks)"]) == ["heads", "project"]
 
 
 def find(state, key):
@@ -170,6 +170,24 @@ def find(state, key):
             next(filter(None, (find(part, key) for part in state)), None) if isinstance(state, list | tuple) else None
         )
     return state if key in state else next(filter(None, (find(part, key) for part in state.values())), None)
+
+
+def test_attributes_may_have_any_names(workplace):
+    """Such as those of what a state has besides attributes."""
+    from examples.mammoth import kept
+
+    def model():
+        net = nn.Linear(3, 2)
+        made = mammoth_stand_in.Er(net, None, Namespace(**ARGS["Er"], lr=0.1, optim_wd=0, optim_nesterov=False), None)
+        return made, net
+
+    (one, net), (other, other_net) = model(), model()
+    one.networks, one.tensors, one.backbone = [copy.deepcopy(net)], torch.ones(2), {"network": nn.Linear(1, 1)}
+    kept.restore(other, kept.state_of(one, net, ()), other_net)
+    assert torch.equal(other.networks[0].weight, net.weight)
+    assert torch.equal(other.backbone["network"].weight, one.backbone["network"].weight)
+    assert torch.equal(other.net.weight, net.weight)
+    assert other.tensors.tolist() == [1, 1]
 
 
 def test_a_late_network_without_a_recipe_is_refused(workplace, tiny, simulate, quiet_torch):

@@ -85,6 +85,9 @@ def test_a_number_on_two_lines_stays_there():
     [
         ("It is <!--", "It is\n<!--", "the mark pacs.peak begins a line"),
         ("=pacs.peak", "=pacs.low", "found the mark pacs.low, allowed: pacs.peak"),
+        ("<!-- / --> ahead", " ahead <!-- =pacs.peak -->0.1<!-- / -->", "found 1 marks that begin as `<!-- =`"),
+        ("<!-- / --> ahead", " <!-- note --> ahead <!-- / -->", "the mark pacs.peak has no end"),
+        ("<!-- =pacs.peak", "<!-- = pacs.peak", "found 1 marks that begin as `<!-- =`"),
         (": points -->", ": plain -->", "found the form plain, allowed: interval"),
         ("lambda 0.1,", "lambda 7,", "found no row lambda 7 in special_pacs"),
         ("pairs:", "pair:", "found pair in pacs, allowed: in, metric, of"),

@@ -7,6 +7,7 @@ however they are divided among clients.
 from __future__ import annotations
 
 from abc import abstractmethod
+from math import isfinite
 
 import numpy as np
 import torch
@@ -59,10 +60,20 @@ class FullMoments(Moments):
         return ridge.upper(mean[:, None] * mean)
 
     def deviates(self, noise: Tensor, spread: Tensor) -> Tensor:
-        """Return L z for rows z and S = L L^T, of which a small multiple of I is a part."""
+        """Return L z for rows z and S = L L^T, of which a small multiple of I is a part.
+
+        The multiple grows tenfold until S has a factor: with large means, rounding may leave larger negative
+        eigenvalues than the smallest one can lift. A covariance that is not finite has rows that are not.
+        """
         matrix = ridge.symmetric(spread, noise.shape[1])
-        matrix.diagonal().add_(TINY * (1 + matrix.diagonal().mean()))
-        rows: Tensor = noise @ torch.linalg.cholesky(matrix).T
+        added = float(TINY * (1 + matrix.diagonal().mean()))
+        matrix.diagonal().add_(added)
+        factor, failed = torch.linalg.cholesky_ex(matrix)
+        while failed and isfinite(10 * added):
+            matrix.diagonal().add_(9 * added)
+            added *= 10
+            factor, failed = torch.linalg.cholesky_ex(matrix)
+        rows: Tensor = noise @ factor.T
         return rows
 
 
