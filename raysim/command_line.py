@@ -223,7 +223,7 @@ def find_command(name: str) -> Command:
         from raysim.config.error_text import describe_unknown, find_brought
 
         meant = find_brought(name, brought_names.COMMANDS)
-        raise ConfigError(f"raysim: {describe_unknown('command', name, COMMANDS, meant=meant)}; see raysim --help")
+        raise ConfigError(f"raysim: {describe_unknown('command', name, COMMANDS, meant=meant, all_in='raysim --help')}")
     return COMMANDS[name]
 
 

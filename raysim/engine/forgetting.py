@@ -158,9 +158,9 @@ def describe_forgotten(done: Forgotten) -> str:
         return f"{begun} Taken out of the sums: the model has the bits of a run without them."
     dropped = ", ".join(_count(number, what) for what, number in done["dropped"].items()) or "nothing"
     stays = ", ".join(done["stays"])
-    learned = "which was trained on them, " * (done["samples"] > 0)
+    model = "The model, which was trained on them," if done["samples"] else "The model"
     also = f", nor was the state of {stays}" * bool(stays)
-    return f"{begun} Dropped: {dropped}. The model, {learned}was not changed{also}."
+    return f"{begun} Dropped: {dropped}. {model} was not changed{also}."
 
 
 def _count(number: int, what: str) -> str:

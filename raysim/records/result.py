@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from shlex import quote
@@ -25,7 +25,7 @@ IF_ASKED_FOR = {
     "clients_together": 1,
     "tested": "global",
     "per_client": None,
-    "forgotten": (),
+    "forgotten": [],
     "stopped_by": None,
     "problem": None,
 }
@@ -83,7 +83,7 @@ class Result:
     """The number of test samples of each task."""
     per_client: Mapping[str, ClientSummary] | None = None
     """By protocol: the clients' accuracies with their mean, worst and standard deviation, if the config asks for it."""
-    forgotten: Sequence[Forgotten] = ()
+    forgotten: list[Forgotten] = field(default_factory=list)
     """What each request to forget did, in their order: see `clients.forget`."""
     bytes_up: int
     """The bytes that all clients sent to the server: the methods' payload."""
@@ -231,7 +231,7 @@ def write_result(result: Result) -> None:
     """Write summary.json into the result's directory. Raises RunError if it cannot be written."""
     path = result.directory / "summary.json"
     with convert_write_errors(path, result.directory):
-        left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) in (unsaid, [])]
+        left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) == unsaid]
         summary = {k: v for k, v in vars(result).items() if k != "directory" and k not in left_out}
         write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 

@@ -105,7 +105,7 @@ NO_GPU = "found 64, and this machine has no GPU that torch can use; allowed: 0"
 if torch.cuda.is_available():
     NO_GPU = "the cluster has"
 WRONG = {
-    "no such command": (["rnu"], "unknown command 'rnu'; did you mean 'run'? allowed: run, sweep, check"),
+    "no such command": (["rnu"], "unknown command 'rnu'; did you mean 'run'? `raysim --help` lists all"),
     "no config": (["run"], "raysim run: the following arguments are required: CONFIG; see"),
     "no config to check": (["check"], "raysim check: the following arguments are required: CONFIG; see"),
     "no config to show": (["show"], "raysim show: the following arguments are required: CONFIG; see"),

@@ -1,7 +1,7 @@
 """The hashes in the documentation's tables are those of the runs in results/.
 
-A table with hashes stands below `<!-- results/NAME -->`, a packed sweep. A row's first cell is a setting of the sweep. A
-column's heading is a row of the sweep's methods, and its cells are the first digits of the final model's SHA-256.
+A table with hashes stands below `<!-- results/NAME -->`, a packed sweep. A row's first cell is a setting of the sweep.
+A column's heading is a row of the sweep's methods, and its cells are the first digits of the final model's SHA-256.
 """
 
 import re
