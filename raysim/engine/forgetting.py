@@ -31,7 +31,7 @@ def forgets_exactly(methods: Mapping[str, Method]) -> bool:
 
 
 def follow_requests(config: Config, federation: Federation) -> Federation:
-    """Return the federation of a run with requests to forget, given what its methods do with them.
+    """Return the federation of a run, given what its methods do with requests to forget.
 
     With methods in closed form, the server leaves samples out, and clients are there as without requests. With methods
     that train, a client without other data is absent.
@@ -39,6 +39,8 @@ def follow_requests(config: Config, federation: Federation) -> Federation:
     Raises:
         ConfigError: an absent client holds samples that are in the sums: no one could take them out.
     """
+    if not federation.forgetting:
+        return federation
     if not forgets_exactly(make_methods(config)):
         named = {round: merge_positions(requests) for round, requests in federation.forgetting.items()}
         return replace(federation, availability=federation.availability.leaving_out(named))
@@ -158,9 +160,9 @@ def describe_forgotten(done: Forgotten) -> str:
         return f"{begun} Taken out of the sums: the model has the bits of a run without them."
     dropped = ", ".join(_count(number, what) for what, number in done["dropped"].items()) or "nothing"
     stays = ", ".join(done["stays"])
-    model = "The model, which was trained on them," if done["samples"] else "The model"
+    learned = ", which was trained on them," * (done["samples"] > 0)
     also = f", nor was the state of {stays}" * bool(stays)
-    return f"{begun} Dropped: {dropped}. {model} was not changed{also}."
+    return f"{begun} Dropped: {dropped}. The model{learned} was not changed{also}."
 
 
 def _count(number: int, what: str) -> str:

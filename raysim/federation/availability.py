@@ -119,11 +119,11 @@ class Availability:
 
     def outdated_after(self, client: int, round: int) -> int:
         """Return the round after which a client leaves out a sample that it had in `round`; ALWAYS if there is none."""
-        window = self.window(client, round)
+        window = self.window(client, round) if client in self._named else None
         if window is None:
             return ALWAYS
         end = self._streams[client].end(window)
-        later = (after for after, positions in self._named.get(client, ()) if after >= round and positions[0] < end)
+        later = (after for after, positions in self._named[client] if after >= round and positions[0] < end)
         return next(later, ALWAYS)
 
     def window(self, client: int, round: int) -> int | None:

@@ -181,6 +181,7 @@ def test_a_client_begins_anew_if_all_its_samples_were_forgotten_before(tiny, sim
     run = simulate(config_of(tiny, {"top_k": {"fraction": 0.5}}, requests))
     clients = run.simulation.runner.host.clients
     assert told(run)[1]["dropped"] == {"states of clients": 1}
+    assert told(run)[1]["said"].endswith("Dropped: 1 state of clients. The model was not changed.")
     assert clients[1].phases == 0 < clients[0].phases
     assert not len(clients[1].stream.span(0, 2))
 
