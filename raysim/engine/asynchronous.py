@@ -93,19 +93,27 @@ class AsynchronousUpdates(Stateful):
         """Return 0: other messages take no virtual time, as clients train meanwhile."""
         return 0.0
 
-    def count_outdated(self, request: ForgetRequest) -> int:
-        """Return how many updates under way are of samples that a request of this round names."""
-        round, federated = self._server.round, self._availability
+    def count_outdated(self, request: ForgetRequest, earlier: Sequence[ForgetRequest]) -> int:
+        """Return how many updates under way are of samples that a request of this round names.
+
+        An update counts for the first request that does so. `earlier` are the round's earlier requests.
+        """
+        round, availability = self._server.round, self._availability
         under_way = [
             dispatch
             for update in self._timetable[:round]
             for dispatch in update.dispatched
-            if dispatch.client in request.positions
-            and not dispatch.dropped
-            and (dispatch.update is None or dispatch.update > round)
-            and dispatch.number in self._tickets
+            if dispatch.number in self._tickets
+            and self._outdates(request, dispatch)
+            and not any(self._outdates(each, dispatch) for each in earlier)
         ]
-        return sum(federated.outdated_after(each.client, each.version + 1) == round for each in under_way)
+        return sum(availability.outdated_after(each.client, each.version + 1) == round for each in under_way)
+
+    def _outdates(self, request: ForgetRequest, dispatch: Dispatch) -> bool:
+        """Return whether a request names a sample that the client of a dispatch had."""
+        positions = request.positions.get(dispatch.client)
+        had = self._availability.received(dispatch.client, dispatch.version + 1)
+        return positions is not None and bool(positions[0] < had)
 
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.

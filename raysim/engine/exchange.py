@@ -317,7 +317,7 @@ class Exchange(Stateful):
 
     def leave_out(self, request: ForgetRequest) -> Reply:
         """Have the clients leave out what a request names. Return their reply. The model is not sent for that."""
-        asked = {k: LeftOut(positions, k in request.clients) for k, positions in request.positions.items()}
+        asked = {k: LeftOut(positions, k in request.clients) for k, positions in request.asked().items()}
         order = Order(
             LeaveOut(), tuple(asked), dict.fromkeys(asked, 0.0), len(asked), RoundInfo(self.server.round, 0, 0.0)
         )

@@ -54,10 +54,7 @@ def _check_present(federation: Federation, request: ForgetRequest) -> None:
     for client, positions in request.positions.items():
         if availability.window(client, round) is not None:
             continue
-        windows = [availability.window(client, end) for end in availability.rows if end <= round]
-        stream = federation.streams[client]
-        sent = max((stream.end(window) for window in windows if window is not None), default=0)
-        if bool((positions < sent).any()):
+        if bool((positions < availability.sent_at_ends(client, round)).any()):
             problem = (
                 f"found round {round}, in which client {client} has no data but samples of the request in the sums"
             )
@@ -106,7 +103,9 @@ class RequestsToForget:
             reply = exchange.leave_out(request)
             under_way = 0
             if isinstance(self._schedule, AsynchronousUpdates):
-                under_way = self._schedule.count_outdated(request)
+                of_round = self._federation.forgetting[request.round]
+                earlier = [each for each in of_round if each.number < request.number]
+                under_way = self._schedule.count_outdated(request, earlier)
             dropped = {what: count for what, count in (reply.dropped | {UNDER_WAY: under_way}).items() if count}
             stays = [f"{_key_of(name)} at the clients" for name in sorted(reply.stays)]
             stays += [f"{_key_of(name)} at the server" for name in self._changed_servers() if probe.arrived]
@@ -134,10 +133,8 @@ class RequestsToForget:
 
     def _measure(self, probe: Probe) -> Known:
         """Return what the tested model knows of a request."""
-        model = self._exchange.server.network
         weights, so_far = self._tested()
-        model.load(weights)
-        return measure(model, self._federation, probe, self._threads, so_far)
+        return measure(self._exchange.server.network, weights, self._federation, probe, self._threads, so_far)
 
     def _changed_servers(self) -> Iterator[str]:
         """Yield the methods with another state at the server than at its start."""

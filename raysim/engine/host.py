@@ -109,6 +109,7 @@ class ClientHost:
         positions, reply = asked.positions.cpu(), work.collected.reply
         if asked.leaves:
             reply.add_dropped(client.describe_kept(), {})
+            positions = torch.cat([client.left_out, positions])
             client = self.clients[client.id] = self._new.make(client.id)
         dropped, stays = client.leave_out(positions)
         reply.add_dropped(dropped, dict.fromkeys(stays, 1))

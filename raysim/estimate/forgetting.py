@@ -83,7 +83,8 @@ class RequestForecast:
             elif client in present:
                 asked = dict.fromkeys(self._sums, Sized(positions.nbytes))
                 self._traffic.count_sent([client], asked, [server.broadcast()])
-                if bool((positions < self._sent(client, server.round)).any()):
+                sent = self._federation.availability.sent_at_ends(client, server.round)
+                if bool((positions < sent).any()):
                     self._up.update(self._sums)
         self._requests += 1
         self._samples += sum(map(len, request.positions.values()))
@@ -95,12 +96,6 @@ class RequestForecast:
         for client in server.present if self.is_exact else ():
             if nbytes := self._left.get(client):
                 self._traffic.count_sent([client], dict.fromkeys(self._sums, Sized(nbytes)), ())
-
-    def _sent(self, client: int, round: int) -> int:
-        """Return the position before which a client's samples are in the sums."""
-        availability, stream = self._federation.availability, self._federation.streams[client]
-        windows = [availability.window(client, end) for end in availability.rows if end <= round]
-        return max((stream.end(window) for window in windows if window is not None), default=0)
 
     @property
     def cost(self) -> RequestCost:

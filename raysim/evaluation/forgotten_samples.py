@@ -8,6 +8,7 @@ sample. If it is 0.5, losses do not tell them apart. Test samples are of the tas
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +21,7 @@ from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
 from raysim.federation.forgetting import ForgetRequest, merge_positions
 from raysim.models.activations import measure_activations
-from raysim.models.flat import FlatModel
+from raysim.models.flat import FlatModel, Weights
 from raysim.models.inputs import two_samples
 from raysim.models.task_heads import select_head, tell_task
 from raysim.system import seeding
@@ -110,16 +111,36 @@ def _draw(
     return ProbeSamples(split, rows[chosen], tasks[chosen])
 
 
-def measure(model: FlatModel, federation: Federation, probe: Probe, threads: int, so_far: int | None) -> Known:
-    """Return what the loaded model knows of a request. Heads and `so_far` are as in an evaluation."""
+def measure(
+    model: FlatModel, weights: Weights, federation: Federation, probe: Probe, threads: int, so_far: int | None
+) -> Known:
+    """Return what a model with these weights knows of a request. Heads and `so_far` are as in an evaluation.
+
+    The model is left as it was: methods may use the server's, and a resumed run has not measured with it.
+    """
     two = two_samples(model.module, federation.shape, federation.vocabulary)
-    with compute_on(threads), torch.no_grad():
+    with compute_on(threads), torch.no_grad(), _put_back(model):
+        model.load(weights)
         size = chunk_size(measure_activations(model, two)[1])
         model.module.eval()
         (forgotten, right), (_, right_rest), (test, _) = (
             _pass(model, federation, samples, size, so_far) for samples in (probe.forgotten, probe.rest, probe.test)
         )
     return Known(_mean(right), _mean(right_rest), attack_auc(forgotten, test))
+
+
+@contextmanager
+def _put_back(model: FlatModel) -> Iterator[None]:
+    """Restore the model's weights, modes and head afterwards."""
+    layers, before = [*model.module.modules()], model.copy()
+    modes = [layer.training for layer in layers]
+    try:
+        yield
+    finally:
+        model.load(before)
+        select_head(model.module, 0)
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.training = mode
 
 
 def _pass(

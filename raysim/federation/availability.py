@@ -141,6 +141,14 @@ class Availability:
         window = self._attendance[client].last_window(round)
         return 0 if window is None else self._streams[client].end(window)
 
+    def sent_at_ends(self, client: int, round: int) -> int:
+        """Return the position in a client's stream up to which its data had come at the tasks' ends that it was there.
+
+        Methods in closed form have all samples up to there in their sums. `round` is the last one that counts.
+        """
+        windows = [self.window(client, end) for end in self.rows if end <= round]
+        return max((self._streams[client].end(window) for window in windows if window is not None), default=0)
+
     def arrived(self, client: int, round: int) -> int:
         """Return how many samples a client has received up to a round, without those that it leaves out."""
         window = self.window(client, round)

@@ -32,6 +32,11 @@ class ForgetRequest:
     clients: tuple[int, ...] = ()
     """The clients that take no further part, ascending."""
 
+    def asked(self) -> Mapping[int, Tensor]:
+        """Return the positions by client, also of clients that take no further part and have none left."""
+        none = torch.zeros(0, dtype=torch.int64)
+        return {client: self.positions.get(client, none) for client in sorted({*self.positions, *self.clients})}
+
 
 Requests = Mapping[int, Sequence[ForgetRequest]]
 """Round -> its requests, in the order in which they act."""
@@ -135,5 +140,7 @@ def _read(key: str, path: str, streams: Sequence[Stream]) -> dict[int, np.ndarra
         else:
             continue
         raise ConfigError(f"{key}: found {client},{position}, which is in no client's stream, allowed: {allowed}")
-    clients = sorted({client for client, _ in named})
-    return {client: np.unique([position for k, position in named if k == client]) for client in clients}
+    found: dict[int, list[int]] = {}
+    for client, position in sorted(named):
+        found.setdefault(client, []).append(position)
+    return {client: np.unique(positions) for client, positions in found.items()}

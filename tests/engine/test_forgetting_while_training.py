@@ -1,5 +1,6 @@
 """Requests to forget with methods that train: what is forgotten is dropped, left out later, and the model stays."""
 
+import itertools
 from dataclasses import asdict
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 
 from raysim.engine.events import Checkpoint, RoundDone
 from raysim.engine.forgetting import follow_requests
-from raysim.engine.simulation import simulate_here
+from raysim.engine.runner import LocalRunner
+from raysim.engine.simulation import Simulation, simulate_here
 from raysim.evaluation.forgotten_samples import attack_auc, make_probe
 from raysim.federation.federation import build_federation
 from raysim.memory import Memory, MemoryKind
@@ -161,6 +163,40 @@ def test_updates_under_way_are_dropped(tiny, simulate):
     assert sum(each["dropped"].get("updates under way", 0) for each in told(run)) == dropped
     fates = [trip.fate for done in run.rounds for trip in done.dispatches]
     assert fates.count("discarded") == dropped
+
+
+def test_an_update_under_way_is_dropped_once(tiny, simulate):
+    """All requests of round 3 name what all clients had; each update counts for the first of them."""
+    requests = [{"round": 3, "classes": [label]} for label in range(4)]
+    run = simulate(config_of(tiny, {}, requests, schedule=FEDBUFF, training__rounds_per_task=8))
+    dispatches = [each for update in run.simulation.schedule._timetable for each in update.dispatched]
+    dropped = sum(dispatch.forgotten for dispatch in dispatches)
+    assert dropped > 0
+    assert sum(each["dropped"].get("updates under way", 0) for each in told(run)) == dropped
+
+
+def test_a_client_begins_anew_if_all_its_samples_were_forgotten_before(tiny, simulate):
+    """After round 4 no sample is left; what client 1 has not sent yet, by top-k, stays until it is forgotten."""
+    requests = [{"round": 4, "classes": [0, 1, 2, 3]}, {"round": 5, "clients": [1]}]
+    run = simulate(config_of(tiny, {"top_k": {"fraction": 0.5}}, requests))
+    clients = run.simulation.runner.host.clients
+    assert told(run)[1]["dropped"] == {"states of clients": 1}
+    assert clients[1].phases == 0 < clients[0].phases
+    assert not len(clients[1].stream.span(0, 2))
+
+
+def test_measuring_leaves_the_servers_network_as_it_was(tiny):
+    """A method of the server may use it, and in a resumed run no request has changed it."""
+    network = {"name": "mlp", "hidden": [4], "dropout": 0.3, "batch_norm": True}
+    config = config_of(tiny, {}, [{"round": 1, "classes": [1]}], model=network)
+    federation = follow_requests(config, build_federation(config))
+    simulation = Simulation(config, federation, LocalRunner(config, federation))
+    model = simulation.server.network
+    model.module.train()
+    before = model.copy()
+    assert any(isinstance(event, RoundDone) and event.forgotten for event in itertools.islice(simulation.events(), 2))
+    assert all(torch.equal(*pair) for pair in zip(model.vectors, before.vectors, strict=True))
+    assert [layer.training for layer in model.module.modules()] == [True] * len([*model.module.modules()])
 
 
 def test_a_client_without_other_data_is_absent(tiny, simulate):
