@@ -68,9 +68,10 @@ class Ccvr(Method):
 
         def moments(self, client: Client, message: tuple[int, ...]) -> Terms:
             """Send the sums over the finished task's samples of these classes, in float64."""
-            blocks = [*head_inputs(client, finished_task(client), self.name, alone=False)]
-            if not blocks:
+            positions = finished_task(client)
+            if not len(positions):
                 return {}
+            blocks = head_inputs(client, positions, self.name, alone=False)
             z, y = (torch.cat(parts) for parts in zip(*blocks, strict=True))
             rows = [z[y == label].double() for label in message]
             return {

@@ -85,8 +85,8 @@ class Hgp(Method):
             count = torch.zeros(len(self.present), dtype=client.model.dtype, device=client.model.device)
             mean = count.new_zeros(len(self.present), width)
             variance = torch.zeros_like(mean)
-            blocks = [*head_inputs(client, client.arrived, self.name, alone=False)]
-            z, y = (torch.cat(parts) for parts in zip(*blocks, strict=True)) if blocks else (mean, mean.new_zeros(0))
+            blocks = head_inputs(client, client.arrived, self.name, alone=False)
+            z, y = (torch.cat(parts) for parts in zip(*blocks, strict=True))
             for place, label in enumerate(self.present):
                 rows = z[y == label].double()
                 if len(rows) > 1:

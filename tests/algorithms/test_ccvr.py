@@ -102,6 +102,14 @@ def test_classes_of_earlier_tasks(tiny, simulate, monkeypatch, earlier):
     assert replaced[1] == (([0, 1, 2, 3], [True] * 4) if earlier else ([2, 3], [False, False, True, True]))
 
 
+def test_a_client_without_samples_of_the_task_sends_nothing(tiny, host_of):
+    """Its task is over before a sample of it has arrived."""
+    host = host_of(tiny(scenario=CLASSES, methods={"ccvr": {}}))
+    client = host.clients[0]
+    client.stream = client.stream.leaving_out(torch.arange(len(client.stream)))
+    assert client.halves["ccvr"].moments(client, (0, 1)) == {}
+
+
 def test_without_epochs_nothing_is_asked(tiny, simulate):
     plain = simulate(tiny(scenario=CLASSES))
     run = simulate(tiny(scenario=CLASSES, methods={"ccvr": {"epochs": 0}}))
