@@ -22,7 +22,10 @@ def press() -> None:
 
 
 class Presses(RunDisplay):
-    """Presses Ctrl-C after round 2, and again a moment after it is said what the run then waits for."""
+    """Presses Ctrl-C in round 3, and again a moment after it is said what the run then waits for.
+
+    Pressed at once after round 2, the coordinator may hear of it before round 3 has begun, and then ends the run.
+    """
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -31,7 +34,7 @@ class Presses(RunDisplay):
     def take(self, event: Event) -> None:
         if isinstance(event, RoundDone) and event.round == 2:
             self.hosts = len(actors("Host"))
-            press()
+            threading.Timer(1.0, press).start()
 
     def say(self, text: str) -> None:
         self.said.append(text)
