@@ -1,4 +1,4 @@
-"""Requests to forget: which methods follow them exactly, how each is carried out, and what is said of it."""
+"""Requests to forget: which methods follow them exactly, how each is carried out, and how a run describes it."""
 
 from __future__ import annotations
 

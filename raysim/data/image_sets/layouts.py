@@ -241,7 +241,8 @@ def _read_matlab(file: Path, key: str) -> Any:
         raise MissingData(f"dataset.path: there is no file {file}; {RELATIVE}")
     try:
         return import_extra("scipy.io", "vision").loadmat(file, squeeze_me=True)[key]
-    except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:  # the last one of MATLAB 7.3's
+    # SciPy raises NotImplementedError for a file of MATLAB 7.3, which it cannot read: the user gets one line
+    except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
         raise _unreadable(file, error, f"a MATLAB file with {key}") from error
 
 
