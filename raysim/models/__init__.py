@@ -7,6 +7,7 @@ MODELS = {
     "mlp": "raysim.models.mlp:mlp",
     "table_mlp": "raysim.models.table_mlp:table_mlp",
     "resnet18": "raysim.models.resnet18:resnet18",
+    "small_resnet": "raysim.models.small_resnet:small_resnet",
     "critic": "raysim.models.critic:critic",
     "bag_of_embeddings": "raysim.models.bag_of_embeddings:bag_of_embeddings",
     "tiny_yolo": "raysim.models.tiny_yolo:tiny_yolo",

@@ -1,0 +1,78 @@
+"""The residual networks for small images of He et al., CVPR 2016, arXiv 1512.03385, section 4.2: ResNet-20 and others."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, doc
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raysim.models.inputs import require_images
+from raysim.models.stages import Stage, StagedNetwork
+from raysim.system.errors import ConfigError
+
+GROUPS = 3  # of blocks; from the second on, each halves the image and doubles the channels
+
+
+class PlainBlock(nn.Module):
+    """Two 3x3 convolutions with BatchNorm, and a shortcut without parameters (the paper's option A).
+
+    If the shape changes, the shortcut takes every second pixel, and its further channels are zero.
+    """
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.stride, self.further = stride, width - channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ReLU(shortcut(x) + conv(ReLU(conv(x)))), each convolution normalized."""
+        y = functional.relu(self.bn1(self.conv1(x)))
+        shortcut = x[:, :, :: self.stride, :: self.stride]
+        if self.further:
+            shortcut = functional.pad(shortcut, (0, 0, 0, 0, 0, self.further))
+        return functional.relu(self.bn2(self.conv2(y)) + shortcut)
+
+
+class SmallResNet(StagedNetwork):
+    """A 3x3 stem of stride 1, three groups of blocks, global average pooling, a linear head."""
+
+    def __init__(self, channels: int, classes: int, blocks: int, width: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.groups = nn.ModuleList()
+        before = width
+        for group in range(GROUPS):
+            after, stride = width << group, 2 if group else 1
+            further = [PlainBlock(after, after, 1) for _ in range(blocks - 1)]
+            self.groups.append(nn.Sequential(PlainBlock(before, after, stride), *further))
+            before = after
+        self.linear = nn.Linear(before, classes)
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages: the stem, the groups of blocks, the average and the head."""
+        return [
+            Stage(lambda x: functional.relu(self.bn1(self.conv1(x))), (self.conv1, self.bn1)),
+            *(Stage(group, (group,)) for group in self.groups),
+            Stage(lambda x: torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1), ()),
+            Stage(self.linear, (self.linear,)),
+        ]
+
+
+def small_resnet(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    depth: Annotated[int, Ge(8), doc("6 n + 2 layers: 8, 14, 20, ..; the paper has 20, 32, 44, 56 and 110")] = 20,
+    width: Annotated[int, Ge(1), doc("the channels of the first blocks; the last ones have 4 times as many")] = 16,
+) -> nn.Module:
+    """ResNet-20, 32, .. for small images: depth, width; 269,722 parameters on CIFAR-10 (He et al., CVPR 2016)."""
+    require_images("small_resnet", shape)
+    if depth % (2 * GROUPS) != 2:
+        raise ConfigError(f"model.depth: found {depth}, allowed: 6 n + 2, such as 8, 14, 20 or 32")
+    return SmallResNet(shape[0], classes, depth // (2 * GROUPS), width)
