@@ -24,7 +24,7 @@ from raysim.algorithms.parts.classes_so_far import classes_so_far, is_needed_lat
 from raysim.algorithms.parts.distillation import distillation_loss
 from raysim.algorithms.parts.image_sizes import first_grid, unfit_shape
 from raysim.algorithms.parts.label_anchors import LabelGenerator, WithAtt, anchor_loss, labels_in_turn
-from raysim.algorithms.parts.label_embeddings import embed_names, name_classes, read_embeddings, unfit_file
+from raysim.algorithms.parts.label_embeddings import make_vectors, name_classes, unfit_vectors
 from raysim.algorithms.parts.synthesis import (
     Best,
     ImageDecoder,
@@ -52,6 +52,7 @@ from raysim.api import (
     Repeats,
     Server,
     ServerHalf,
+    Setting,
     Step,
     Term,
     Terms,
@@ -71,8 +72,12 @@ class Lander(Method):
     """LANDER: features anchored at class names, data-free distillation (Tran et al., CVPR 2024, arXiv 2403.14101)."""
 
     embeddings: Annotated[str | None, doc("an .npz file of a vector for each class; null hashes their names")] = None
+    encoder: Annotated[
+        str | None, doc("a text encoder of the classes' names: a folder, hf://OWNER/NAME[@REVISION] or minilm-l6")
+    ] = None
+    names: Annotated[Sequence[str] | None, doc("the classes' names, in order; null is the dataset's")] = None
     dimension: Annotated[int, Ge(2), doc("the size of vectors that are hashed from names")] = 512
-    scale: Annotated[float, Gt(0), doc("the root mean square of the entries of hashed vectors")] = 0.44
+    scale: Annotated[float, Gt(0), doc("the root mean square of the entries of hashed or encoded vectors")] = 0.44
     anchor: Annotated[float, Ge(0), doc("weight of the distance to the vectors, at clients and server")] = 5.0
     radius: Annotated[float, Ge(0), doc("r: the mean squared distance to the vectors below which the loss is 0")] = (
         0.015
@@ -104,7 +109,7 @@ class Lander(Method):
 
     needs: ClassVar = frozenset({"server_boundaries", "one_head", "classes"})
     instead: ClassVar = {"barrier": "keep_best=false"}
-    files: ClassVar = ("embeddings",)
+    files: ClassVar = ("embeddings", "encoder")
     replies: ClassVar = {"projection": "mean", "first_epoch": "sum"}
 
     def waits(self) -> bool:
@@ -116,10 +121,16 @@ class Lander(Method):
         return 1
 
     def unfit(self, model: FlatModel) -> str | None:
-        """Refuse samples that no generator makes, a model without the statistics to match, and a file that is unfit."""
-        if self.embeddings is not None and (why := unfit_file(self.embeddings, model.layout[model.head[0]][0])):
+        """Refuse samples that no generator makes, a model without the statistics to match, and unfit vectors."""
+        if why := unfit_vectors(model.layout[model.head[0]][0], self.embeddings, self.encoder, self.names):
             return why
         return unfit_shape(model.shape) or (lacks_statistics(model) if self.bn else None)
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse an encoder without names to encode."""
+        if self.encoder is not None and self.names is None and setting.class_names is False:
+            return "found an encoder, but the dataset has no class names, allowed: names=[..], or encoder=null"
+        return None
 
     def weights(self, seen: int, old: int) -> tuple[float, float]:
         """Return the weights of the new data and of the generated images, given how many classes are seen and old."""
@@ -280,11 +291,9 @@ class Lander(Method):
         def vectors(self, server: Server) -> Tensor:
             """Return the vectors of all classes, [classes, E]. They are made once."""
             if self.embeddings is None:
-                method, names = self.method, name_classes(server.class_names, server.classes)
-                if method.embeddings is None:
-                    vectors = embed_names(names, method.dimension, method.scale)
-                else:
-                    vectors = read_embeddings(method.embeddings, server.classes, names)
+                method = self.method
+                names = name_classes(method.names or server.class_names, server.classes)
+                vectors = make_vectors(names, method.embeddings, method.encoder, method.dimension, method.scale)
                 self.embeddings = vectors.to(server.parameters.dtype)
             return self.embeddings
 

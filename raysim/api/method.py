@@ -320,7 +320,7 @@ class Method:
     frugal: ClassVar[Mapping[str, object]] = {}
     """The hyperparameter values with the lowest memory use. The error for too little memory suggests them."""
     files: ClassVar[Sequence[str]] = ()
-    """The hyperparameters that are paths of files. A run records the files' digests, and ends if one changes."""
+    """The hyperparameters that are files, or folders of encoders. A run records digests, and ends if one changes."""
     memory: ClassVar[MemoryUse | None] = None
     """What the method requires of the clients' replay memories. None if it needs no memory."""
     replies: ClassVar[Mapping[str, Reduction]] = {}

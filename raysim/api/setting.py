@@ -42,3 +42,5 @@ class Setting:
     """Whether the model's outputs have a position axis, as in next-token prediction."""
     samples: int | None = None
     """The training samples of all clients and tasks. None as long as the data are not known."""
+    class_names: bool | None = None
+    """Whether the dataset has names of its classes. None as long as the data are not known."""

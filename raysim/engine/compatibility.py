@@ -90,8 +90,8 @@ def check_methods(config: Config) -> dict[str, Method]:
     return methods
 
 
-def _setting(config: Config, samples: int | None = None) -> Setting:
-    """Return what methods know of the run; `samples` as in `check_fit`."""
+def _setting(config: Config, samples: int | None = None, class_names: bool | None = None) -> Setting:
+    """Return what methods know of the run; `samples` and `class_names` as in `check_fit`."""
     return Setting(
         lr=config.training.optimizer.lr,
         clients=config.clients.count,
@@ -100,6 +100,7 @@ def _setting(config: Config, samples: int | None = None) -> Setting:
         classes=config.objective.has("classes"),
         positions=config.objective.has("positions"),
         samples=samples,
+        class_names=class_names,
     )
 
 
@@ -113,8 +114,12 @@ def _try_custom(config: Config, memory: MemoryKind | None) -> None:
             try_policy(memory.policy, memory.capacity, memory.keys)
 
 
-def check_fit(config: Config, model: FlatModel, classes: int, samples: int | None = None) -> None:
+def check_fit(
+    config: Config, model: FlatModel, classes: int, samples: int | None = None, class_names: bool | None = None
+) -> None:
     """Check that the methods can run with this model, number of classes and number of all clients' samples.
+
+    `class_names` is whether the dataset has names of its classes.
 
     Raises:
         ConfigError: a method cannot run with the model. Also if a memory is too small for one sample of each class, or
@@ -133,7 +138,7 @@ def check_fit(config: Config, model: FlatModel, classes: int, samples: int | Non
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     _check_sample_gradients(config, model, methods)
-    setting = _setting(config, samples)
+    setting = _setting(config, samples, class_names)
     for name, method in methods.items():
         if why := method.refusal(setting):
             raise ConfigError(f"methods.{name}: {why}")

@@ -8,9 +8,11 @@ from raysim.api.method import Method
 from raysim.config import Config
 from raysim.config.error_text import shorten
 from raysim.models.hugging_face.folder import CONFIG, weight_files
+from raysim.models.hugging_face.text_encoder import encoder_files
 from raysim.models.weight_sources import find_model_weights
 from raysim.system.errors import ConfigError
 from raysim.system.home import expand
+from raysim.system.hub_files import is_folder
 from raysim.system.pinned import PinnedFile, check_files, pin_file
 
 WEIGHTS, FOLDER = "model.weights", "model.path/"
@@ -34,9 +36,18 @@ def _find_files(config: Config) -> dict[str, Path]:
 
 
 def pin_files_of(methods: Iterable[tuple[str, Method]]) -> list[PinnedFile]:
-    """Return the files that methods' hyperparameters name (`Method.files`). Raises ConfigError: one cannot be read."""
+    """Return the files that methods' hyperparameters name (`Method.files`). Raises ConfigError: one cannot be read.
+
+    Of the folder of a text encoder, these are its config, its weights and its tokenizer.
+    """
     named = [(f"methods.{name}.{key}", getattr(method, key)) for name, method in methods for key in method.files]
-    return [_pin(key, expand(key, path), used_by_clients=False) for key, path in named if path is not None]
+    files = dict[str, Path]()
+    for key, path in named:
+        if path is not None and is_folder(key, path):
+            files |= {f"{key}/{name}": file for name, file in encoder_files(key, path).items()}
+        elif path is not None:
+            files[key] = expand(key, path)
+    return [_pin(key, path, used_by_clients=False) for key, path in files.items()]
 
 
 def find_on_this_node(config: Config, files: Iterable[PinnedFile]) -> list[PinnedFile]:

@@ -54,7 +54,9 @@ def load_parts(config: Config) -> tuple[Federation, FlatModel]:
     federation = follow_requests(config, build_federation(config))
     files = pin_weights(config)  # before they are read
     model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
-    check_fit(config, model, federation.classes, sum(map(len, federation.streams)))
+    check_fit(
+        config, model, federation.classes, sum(map(len, federation.streams)), federation.dataset.names is not None
+    )
     files += pin_files_of(make_methods(config).items())
     return cache_features(config, replace(federation, files=files)), model
 

@@ -80,7 +80,13 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
             tell_progress("reading the data")
             federation = raw = follow_requests(config, build_federation(config, download=False, pretend=True))
             model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
-            check_fit(config, model, federation.classes, sum(map(len, federation.streams)))
+            check_fit(
+                config,
+                model,
+                federation.classes,
+                sum(map(len, federation.streams)),
+                federation.dataset.names is not None,
+            )
             making = FeaturePass(config, raw) if config.model.cache else None
             if making is not None:
                 federation = making.pretended()

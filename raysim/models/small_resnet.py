@@ -1,4 +1,4 @@
-"""The residual networks for small images of He et al., CVPR 2016, arXiv 1512.03385, section 4.2: ResNet-20 and others."""
+"""ResNet-20 and its like, the residual networks for CIFAR-10 of He et al., CVPR 2016, arXiv 1512.03385, section 4.2."""
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -78,6 +78,11 @@ def find_folder(key: str, path: str, needed: Sequence[str] = ()) -> Path:
     return folder
 
 
+def is_folder(key: str, path: str) -> bool:
+    """Return whether a path is what `find_folder` takes, and not a file's."""
+    return path in PACKAGED or path.startswith(HUB) or expand(key, path).is_dir()
+
+
 def _download(key: str, name: str, function: str, wanted: dict[str, Any], needed: Sequence[str] = ()) -> Path:
     """Return what a function of the hub's package finds in its cache with all that is needed, or else on the hub."""
     hub, errors = (import_extra(f"huggingface_hub{module}", "hugging_face") for module in ("", ".errors"))

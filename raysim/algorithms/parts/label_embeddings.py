@@ -1,5 +1,6 @@
-"""A vector for each class: from a file, or from the letters of the class's name."""
+"""A vector for each class: from a file, a text encoder, or the letters of the class's name."""
 
+import math
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -7,10 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from raysim.models.hugging_face.text_encoder import encode_texts, encoder_files
 from raysim.system.errors import ConfigError, describe_error
 from raysim.system.files import open_regular
 from raysim.system.home import expand
+from raysim.system.importing import import_extra
 
 GRAMS = (2, 3, 4)  # the lengths of the pieces of a name
 
@@ -41,6 +45,19 @@ def embed_names(names: Sequence[str], dimension: int, scale: float) -> Tensor:
     """Return the classes' vectors [C, dimension] from their names alone. `scale` is their entries' root mean square."""
     length = np.float32(scale * dimension**0.5)
     return torch.from_numpy(np.stack([hashed_embedding(name, dimension) for name in names]) * length)
+
+
+def encode_names(names: Sequence[str], encoder: str, scale: float) -> Tensor:
+    """Return the vectors [C, d] of the classes' names by a text encoder, with underscores read as spaces.
+
+    Each vector gets the length at which the root mean square of its entries is `scale`.
+
+    Raises:
+        ConfigError: there is no such encoder, or the package transformers is not installed.
+    """
+    vectors = encode_texts("encoder", encoder, [name.replace("_", " ") for name in names])
+    length = scale * math.sqrt(vectors.shape[1])
+    return length * functional.normalize(vectors)
 
 
 def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None) -> Tensor:
@@ -80,10 +97,36 @@ def read_embeddings(path: str, classes: int, names: Sequence[str] | None = None)
     return torch.from_numpy(rows.astype(np.float32))
 
 
-def unfit_file(path: str, classes: int) -> str | None:
-    """Return why a file has no vectors for this number of classes, and what would work. None if it has."""
+def make_vectors(
+    names: Sequence[str], embeddings: str | None, encoder: str | None, dimension: int, scale: float
+) -> Tensor:
+    """Return the vectors [C, d] of classes with these names: those of a file, of a text encoder, or hashed ones.
+
+    Raises:
+        ConfigError: see `read_embeddings` and `encode_names`.
+    """
+    if embeddings is not None:
+        return read_embeddings(embeddings, len(names), names)
+    if encoder is not None:
+        return encode_names(names, encoder, scale)
+    return embed_names(names, dimension, scale)
+
+
+def unfit_vectors(classes: int, embeddings: str | None, encoder: str | None, names: Sequence[str] | None) -> str | None:
+    """Return why there are no vectors for this number of classes, and what would work. None if there are.
+
+    `names` are those of the config, if any.
+    """
+    if embeddings is not None and encoder is not None:
+        return "found both embeddings and encoder, allowed: one of the two"
+    if names is not None and len(names) != classes:
+        return f"names: found {len(names)}, allowed: {classes}, one for each class"
     try:
-        read_embeddings(path, classes)
+        if embeddings is not None:
+            read_embeddings(embeddings, classes)
+        elif encoder is not None:
+            encoder_files("encoder", encoder)
+            import_extra("transformers", "transformers")
     except ConfigError as error:
         return str(error)
     return None

@@ -22,70 +22,70 @@ DROPOUT = re.compile(r"(^|_)(dropout|dropout_prob|pdrop)$")
 """Names of dropout probabilities in configs, such as hidden_dropout_prob, attention_dropout and resid_pdrop."""
 
 
-def weight_files(path: str) -> dict[str, Path]:
+def weight_files(path: str, key: str = KEY) -> dict[str, Path]:
     """Return the files that decide a pretrained model, by name: config.json, and those of weights, if there are any.
 
     Raises:
         ConfigError: there is no such folder, it has no config.json, or a file that its index names is absent.
     """
-    folder = find_folder(KEY, path, needed=(CONFIG, "*.safetensors"))
+    folder = find_folder(key, path, needed=(CONFIG, "*.safetensors"))
     if not (folder / CONFIG).is_file():
         allowed = f"a folder that save_pretrained of transformers wrote, with {CONFIG} and {WEIGHTS}"
-        raise ConfigError(f"{KEY}: {shorten(str(folder))} has no {CONFIG}, allowed: {allowed}")
+        raise ConfigError(f"{key}: {shorten(str(folder))} has no {CONFIG}, allowed: {allowed}")
     names = [CONFIG]
     if (folder / INDEX).is_file():
-        names += [INDEX, *_read_shards(folder / INDEX)]
+        names += [INDEX, *_read_shards(folder / INDEX, key)]
     elif (folder / WEIGHTS).is_file():
         names.append(WEIGHTS)
     if absent := [name for name in names if not (folder / name).is_file()]:
-        raise ConfigError(f"{KEY}: {shorten(str(folder))} has no {absent[0]}, which {INDEX} names; copy it again")
+        raise ConfigError(f"{key}: {shorten(str(folder))} has no {absent[0]}, which {INDEX} names; copy it again")
     return {name: folder / name for name in names}
 
 
-def _read_shards(index: Path) -> list[str]:
+def _read_shards(index: Path, key: str) -> list[str]:
     """Return the names of the files of weights that an index names. Raises ConfigError: it names none."""
-    shards = _read_json(index).get("weight_map")
+    shards = _read_json(index, key).get("weight_map")
     if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
         allowed = "the index that save_pretrained of transformers wrote"
-        raise ConfigError(f"{KEY}: {shorten(str(index))} has no weight_map of files' names, allowed: {allowed}")
+        raise ConfigError(f"{key}: {shorten(str(index))} has no weight_map of files' names, allowed: {allowed}")
     return sorted({*shards.values()})
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path, key: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{KEY}: {shorten(str(path))} cannot be read: {describe_error(error)}") from error
+        raise ConfigError(f"{key}: {shorten(str(path))} cannot be read: {describe_error(error)}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{KEY}: {shorten(str(path))} holds a {type(content).__name__}, allowed: a JSON object")
+        raise ConfigError(f"{key}: {shorten(str(path))} holds a {type(content).__name__}, allowed: a JSON object")
     return content
 
 
-def read_config(folder: Path, dropout: float | None) -> Any:
+def read_config(folder: Path, dropout: float | None, key: str = KEY) -> Any:
     """Return the config of a folder, with all dropout probabilities set to `dropout` if it is given.
 
     Raises:
         ConfigError: transformers does not know the architecture, or only code of the folder does.
     """
     transformers = import_extra("transformers", EXTRA)
-    content = _read_json(folder / CONFIG)
+    content = _read_json(folder / CONFIG, key)
     kind = content.get("model_type")
     if kind not in transformers.CONFIG_MAPPING:
         version = name_version()
         if "auto_map" in content:
             problem = f"{shorten(str(folder))} brings its own code (auto_map), which raysim never runs"
-            raise ConfigError(f"{KEY}: {problem}, allowed: an architecture of {version}")
+            raise ConfigError(f"{key}: {problem}, allowed: an architecture of {version}")
         problem = f"found model_type {show(kind)} in {CONFIG}, allowed: an architecture that {version} knows"
-        raise ConfigError(f"{KEY}: {problem}, such as bert, distilbert, roberta, gpt2, llama or qwen2")
+        raise ConfigError(f"{key}: {problem}, such as bert, distilbert, roberta, gpt2, llama or qwen2")
     with quiet():
         try:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:
             problem = f"{shorten(str(folder / CONFIG))} cannot be read: {describe_error(error)}"
-            raise ConfigError(f"{KEY}: {problem}") from error
+            raise ConfigError(f"{key}: {problem}") from error
     if getattr(config, "is_encoder_decoder", False):
         problem = f"found {kind}, an encoder with a decoder, allowed: encoders, or causal language models"
-        raise ConfigError(f"{KEY}: {problem}")
+        raise ConfigError(f"{key}: {problem}")
     if dropout is not None:
         for name, value in config.to_dict().items():
             if DROPOUT.search(name) and isinstance(value, int | float):
@@ -106,7 +106,7 @@ def is_decoder(config: Any) -> bool:
 
 
 def load_body(
-    folder: Path, config: Any, causal: bool, pretrained: bool, attention: str, dtype: torch.dtype
+    folder: Path, config: Any, causal: bool, pretrained: bool, attention: str, dtype: torch.dtype, key: str = KEY
 ) -> tuple[nn.Module, list[str], list[str]]:
     """Return the module of transformers with the weights of a folder, and names of tensors.
 
@@ -120,6 +120,7 @@ def load_body(
             torch's default device "meta" there are no values.
         attention: sdpa or eager.
         dtype: of the parameters.
+        key: the config's key of the folder, for messages.
 
     Raises:
         ConfigError: the weights do not fit the architecture, or transformers cannot build it.
@@ -150,13 +151,13 @@ def load_body(
             )
         except Exception as error:
             problem = f"transformers cannot build {config.model_type} from {shorten(str(folder))}"
-            raise ConfigError(f"{KEY}: {problem}: {describe_error(error)}") from error
+            raise ConfigError(f"{key}: {problem}: {describe_error(error)}") from error
     output = body.get_output_embeddings() if causal else None
     own = {id(p) for p in output.parameters()} if output is not None else set[int]()
     head = {name for name, parameter in body.named_parameters() if id(parameter) in own}
     if missing := sorted({*found["missing_keys"]} - head):
         problem = f"{shorten(str(folder))} does not fit {config.model_type}: not in the file: {missing[0]}"
-        raise ConfigError(f"{KEY}: {problem}" + f" and {len(missing) - 1} more" * (len(missing) > 1))
+        raise ConfigError(f"{key}: {problem}" + f" and {len(missing) - 1} more" * (len(missing) > 1))
     return body, sorted(found["unexpected_keys"]), sorted(found["missing_keys"])
 
 

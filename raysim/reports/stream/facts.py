@@ -95,7 +95,9 @@ def collect_facts(config: Config, pretend: bool = True) -> StreamFacts:
         check_methods(config)
         federation = follow_requests(config, build_federation(config, download=False, pretend=pretend))
         model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
-        check_fit(config, model, federation.classes, sum(map(len, federation.streams)))
+        check_fit(
+            config, model, federation.classes, sum(map(len, federation.streams)), federation.dataset.names is not None
+        )
         count, rounds = len(federation.streams), federation.availability.rounds
         shown = spread_evenly(count, FEWER_ROWS if count > MOST_ROWS else count)
         with convert_to_run_error("it failed while the clients of all rounds were chosen"):
