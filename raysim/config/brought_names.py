@@ -168,6 +168,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "model": {
         "mnist_cnn or mcmahan_cnn": ("cnn", "simple_cnn", "lenet", "lenet5", "conv_net"),
+        "small_resnet": ("resnet8", "resnet20", "resnet32", "resnet56", "cifar_resnet"),
         "mlp": ("fc", "fcn", "mnist_mlp", "simple_mlp", "dnn"),
         "vit": ("vision_transformer", "vit_b16", "vit_base_patch16_224"),
         "transformer": ("gpt", "lm", "language_model"),

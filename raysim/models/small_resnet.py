@@ -12,7 +12,7 @@ from raysim.models.inputs import require_images
 from raysim.models.stages import Stage, StagedNetwork
 from raysim.system.errors import ConfigError
 
-GROUPS = 3  # of blocks; from the second on, each halves the image and doubles the channels
+LAYERS = 6  # of the three groups of blocks, for each block in a group
 
 
 class PlainBlock(nn.Module):
@@ -39,29 +39,33 @@ class PlainBlock(nn.Module):
 
 
 class SmallResNet(StagedNetwork):
-    """A 3x3 stem of stride 1, three groups of blocks, global average pooling, a linear head."""
+    """A 3x3 stem of stride 1, three groups of blocks, global average pooling, a linear head.
+
+    The second and the third group halve the image and double the channels.
+    """
 
     def __init__(self, channels: int, classes: int, blocks: int, width: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.groups = nn.ModuleList()
-        before = width
-        for group in range(GROUPS):
-            after, stride = width << group, 2 if group else 1
-            further = [PlainBlock(after, after, 1) for _ in range(blocks - 1)]
-            self.groups.append(nn.Sequential(PlainBlock(before, after, stride), *further))
-            before = after
-        self.linear = nn.Linear(before, classes)
+        self.layer1 = _group(blocks, width, width, 1)
+        self.layer2 = _group(blocks, width, 2 * width, 2)
+        self.layer3 = _group(blocks, 2 * width, 4 * width, 2)
+        self.linear = nn.Linear(4 * width, classes)
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages: the stem, the groups of blocks, the average and the head."""
         return [
             Stage(lambda x: functional.relu(self.bn1(self.conv1(x))), (self.conv1, self.bn1)),
-            *(Stage(group, (group,)) for group in self.groups),
+            *(Stage(group, (group,)) for group in (self.layer1, self.layer2, self.layer3)),
             Stage(lambda x: torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1), ()),
             Stage(self.linear, (self.linear,)),
         ]
+
+
+def _group(blocks: int, channels: int, width: int, stride: int) -> nn.Sequential:
+    further = [PlainBlock(width, width, 1) for _ in range(blocks - 1)]
+    return nn.Sequential(PlainBlock(channels, width, stride), *further)
 
 
 def small_resnet(
@@ -73,6 +77,6 @@ def small_resnet(
 ) -> nn.Module:
     """ResNet-20, 32, .. for small images: depth, width; 269,722 parameters on CIFAR-10 (He et al., CVPR 2016)."""
     require_images("small_resnet", shape)
-    if depth % (2 * GROUPS) != 2:
+    if depth % LAYERS != 2:
         raise ConfigError(f"model.depth: found {depth}, allowed: 6 n + 2, such as 8, 14, 20 or 32")
-    return SmallResNet(shape[0], classes, depth // (2 * GROUPS), width)
+    return SmallResNet(shape[0], classes, depth // LAYERS, width)

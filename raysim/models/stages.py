@@ -17,8 +17,8 @@ from raysim.models.task_heads import TaskAware, TaskHeads
 from raysim.system.errors import ConfigError
 
 OFFERED = (
-    "vit, hugging_face, resnet18, mnist_cnn, mcmahan_cnn, mlp, critic, a ResNet of torchvision's or timm's, or your "
-    "own nn.Sequential"
+    "vit, hugging_face, resnet18, small_resnet, mnist_cnn, mcmahan_cnn, mlp, critic, a ResNet of torchvision's or "
+    "timm's, or your own nn.Sequential"
 )
 CHANCE = re.compile(r"^p$|dropout|pdrop|drop_prob|layerdrop")
 """Names of probabilities in modules: dropouts and torchvision's StochasticDepth have p, timm's DropPath drop_prob,

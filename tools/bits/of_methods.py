@@ -118,6 +118,14 @@ ALONE = {
     "lander, last": Run(
         {**alone("lander", **LANDER, keep_best=False, moments="dataset"), **classes(3), **BATCH_NORM, **IMAGES}
     ),
+    "lander, named": Run(
+        {
+            **alone("lander", **LANDER, encoder=None, names=["one", "two", "three", "four", "five", "six"]),
+            **classes(3),
+            **BATCH_NORM,
+            **IMAGES,
+        }
+    ),
     "gpm": Run({**alone("gpm", threshold=[0.7, 0.9], samples=10), **THREE}),
     "gpm, free head, batch norm": Run(
         {**alone("gpm", threshold=[0.8], per_task=0.05, head="free", freeze_rest=False), **classes(3), **BATCH_NORM}

@@ -47,6 +47,9 @@ TRAINING = {
         {"model": {"name": "resnet18"}, "training.rounds_per_task": 1, "training.batch_size": 36, **alone("scaffold")}
         | {"participation.count": 1}
     ),
+    "small_resnet": Run(
+        {"model": {"name": "small_resnet", "depth": 14, "width": 3}, "training.rounds_per_task": 1, **alone("er")}
+    ),
     "torchvision": Run(
         {
             "model": {"name": "torchvision", "architecture": "shufflenet_v2_x0_5", "input_size": 32, "normalize": True},
