@@ -5,7 +5,12 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from raysim.algorithms.parts.label_embeddings import embed_names, hashed_embedding, name_classes, read_embeddings
+from raysim.algorithms.parts.label_embeddings import (
+    embed_names,
+    hashed_embedding,
+    name_classes,
+    read_embeddings,
+)
 from raysim.system.errors import ConfigError
 
 

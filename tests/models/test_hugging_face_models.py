@@ -19,15 +19,18 @@ from pretrained_folders import (
     config_for,
     write_folder,
 )
+from tiny_tokenizers import word_level
 from torch import nn
 from torch.nn import functional
 
+from raysim.algorithms.parts.label_embeddings import encode_names
 from raysim.config import load
 from raysim.models.arrays import Arrays, NamedArray
 from raysim.models.building import build_model, check_model
 from raysim.models.flat import FlatModel
 from raysim.models.freezing import frozen_bytes
 from raysim.models.hugging_face.network import pool_tokens
+from raysim.models.hugging_face.text_encoder import encode_texts
 from raysim.system.errors import ConfigError
 from raysim.system.hub_files import find_folder
 
@@ -308,6 +311,26 @@ def test_a_model_may_have_more_ids_than_the_data(folders: dict[str, Path]) -> No
     config = config_for(folders["llama causal"], objective="next_token", head="causal_lm")
     fewer = Arrays((NamedArray("input_ids", (LENGTH,), 20), NamedArray("attention_mask", (LENGTH,), 2)))
     assert check_model(config, (2 * LENGTH,), 20, fewer).head == ("body.lm_head.weight",)
+
+
+def test_a_text_has_the_mean_of_its_tokens(tmp_path: Path) -> None:
+    """[CLS] is 2, a 4, cat 5 and [SEP] 3: the mean of their hidden states by transformers itself.
+
+    Names have spaces for underscores, and with 8 entries of the root mean square 0.5 a length of 0.5 sqrt(8).
+    """
+    folder = write_folder(tmp_path / "encoder", "bert")
+    word_level(folder, ["a", "cat"])
+    body = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        mean = body(input_ids=torch.tensor([[2, 4, 5, 3]])).last_hidden_state[0].mean(0)
+    before = torch.get_rng_state()
+    found = encode_texts("encoder", str(folder), ["a cat", "cat"])
+    torch.testing.assert_close(found[0], mean)
+    assert found.shape == (2, 8)
+    assert torch.equal(encode_texts("encoder", str(folder), ["cat"])[0], found[1])  # it depends on no other text
+    named = encode_names(["a_cat"], str(folder), 0.5)
+    torch.testing.assert_close(named[0], mean / mean.norm() * 0.5 * 8**0.5)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.slow
