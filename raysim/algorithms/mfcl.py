@@ -76,7 +76,7 @@ class Mfcl(Method):
             return unfit_shape(model.shape)
         return unfit_shape(model.shape) or (
             "found no BatchNorm in the model, whose statistics the generator imitates, allowed: a model with "
-            "BatchNorm, such as resnet18 or mlp with batch_norm=true; or set w_bn=0"
+            "BatchNorm, such as small_resnet or mlp with batch_norm=true; or set w_bn=0"
         )
 
     class Client(ClientHalf):

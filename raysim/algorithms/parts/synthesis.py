@@ -208,5 +208,5 @@ def lacks_statistics(model: FlatModel) -> str | None:
         return None
     return (
         "matches images to BatchNorm's statistics, but the model has no BatchNorm, allowed: a model with it, such as "
-        "resnet18 or mlp with batch_norm=true; or its hyperparameter bn=0, which generates images without them"
+        "small_resnet or mlp with batch_norm=true; or its hyperparameter bn=0, which generates images without them"
     )
