@@ -16,6 +16,7 @@ from raysim.config.yaml_text import parse_value, to_yaml_line
 from raysim.system.errors import ConfigError
 
 MOST_COMBINATIONS = 100_000  # of a tuned row, which all get a name before some are drawn: half a minute
+SHARED = ("seed", "evaluation.split")  # keys of trials that no condition may set
 UNSAFE = re.compile(r"[^\w .+=@,-]+")  # characters that names in a config may not have either
 EXAMPLE = "{rotated: {scenario.shift: rotation}, permuted: {scenario.shift: permutation}}"
 
@@ -112,6 +113,26 @@ def read_axis(document: Document, name: str, values: Mapping[str, object] | list
                 folder = f"{name.rpartition('.')[2]}-{label.strip('[]') if isinstance(value, list) else label}"
         made.append(AxisValue(label, folder, settings))
     return Axis(name, _with_folders(document, at, made))
+
+
+def read_conditions(document: Document, conditions: Mapping[str, Mapping[str, object]]) -> Values:
+    """Return the further conditions of finalists' trials, from the key search.worst_of of a sweep's document.
+
+    Raises:
+        ConfigError: one sets no key, an unknown one, or one that all trials share.
+    """
+    made = []
+    for name, keys in conditions.items():
+        at: Keys = ("search", "worst_of", name)
+        if not keys:
+            raise document.error(at, "found no key, allowed: at least one; the rows as they are always count")
+        settings = [read_setting(document, (*at, key), key, value) for key, value in keys.items()]
+        for setting in settings:
+            if dotted(setting.keys) in SHARED:
+                words = f"found {dotted(setting.keys)}, allowed: other config keys"
+                raise document.error((*at, dotted(setting.keys)), words + "; search.seeds has the seeds of finalists")
+        made.append(AxisValue(name, name, settings))
+    return _with_folders(document, ("search", "worst_of"), made)
 
 
 def add_tuned(

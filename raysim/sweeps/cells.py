@@ -19,6 +19,7 @@ from raysim.system.errors import ConfigError
 MOST_RUNS = 10_000
 SWEEP_FILE = "sweep.yaml"  # in the sweep's directory
 SPLIT_KEY = "evaluation.split"  # in which trials differ from the runs that they decide
+CONDITION = "search.worst_of"  # the name of finalists' condition among the names of a trial
 
 
 class Remark(BaseModel):
@@ -55,8 +56,8 @@ class Cell:
         return not self.waits_for
 
 
-Search = Callable[[int, Callable[[int, int], Cell]], tuple[list[Cell], int | None]]
-"""Receives a number of candidates, and a function from a candidate's place and a seed's place to a trial.
+Search = Callable[[int, Callable[[int, int, int], Cell]], tuple[list[Cell], int | None]]
+"""Receives a number of candidates, and a function from a candidate's, a seed's and a condition's place to a trial.
 
 Returns the trials that are known so far, and the place of the best candidate, or None if that is not known yet.
 """
@@ -85,11 +86,15 @@ def expand_grid(
     title: str,
     base: Document,
     combinations: Sequence[Mapping[str, AxisValue]],
-    rated: Sequence[Mapping[str, AxisValue]],
+    rated: Sequence[Sequence[Mapping[str, AxisValue]]],
     search: Search,
 ) -> list[Cell]:
-    """Return the trials of tuned values, then the runs; `rated` has the values of trials, by the seed's place."""
-    _refuse_too_many(title, combinations, rated[0])
+    """Return the trials of tuned values, then the runs.
+
+    `rated` has the values of trials, by the condition's place and the seed's.
+    """
+    first = rated[0][0]
+    _refuse_too_many(title, combinations, first)
     trials: list[Cell] = []
     runs: list[Cell] = []
     tuned: list[Cell] = []
@@ -102,12 +107,16 @@ def expand_grid(
             dict(zip(values, picked, strict=True))
             for picked in product(*(value.candidates or [value] for value in values.values()))
         ]
-        group = _folder({**values, **rated[0]})
+        group = _folder({**values, **first})
         if group not in searched:
 
-            def make(place: int, seed: int, candidates: Sequence[Mapping[str, AxisValue]] = candidates) -> Cell:
-                return replace(_cell(title, base, {**candidates[place], **rated[seed]}), trial=True)
+            def make(
+                place: int, seed: int, condition: int, candidates: Sequence[Mapping[str, AxisValue]] = candidates
+            ) -> Cell:
+                return replace(_cell(title, base, {**candidates[place], **rated[condition][seed]}), trial=True)
 
+            for condition in range(1, len(rated)):  # a mistake in it is told before the first trial
+                make(0, 0, condition)
             searched[group] = search(len(candidates), make)
             trials += searched[group][0]
         tuned.append(_tuned(title, base, values, candidates, *searched[group]))

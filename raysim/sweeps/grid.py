@@ -16,8 +16,17 @@ from raysim.config.error_text import either, nearest, show
 from raysim.config.mistakes import explain_errors
 from raysim.config.schema import FolderName
 from raysim.config.yaml_text import read_yaml
-from raysim.sweeps.axes import Axis, AxisValue, KeySetting, add_tuned, narrow_axis, read_axis, read_setting
-from raysim.sweeps.cells import SPLIT_KEY, Cell, Remark, combine_values, expand_grid
+from raysim.sweeps.axes import (
+    Axis,
+    AxisValue,
+    KeySetting,
+    add_tuned,
+    narrow_axis,
+    read_axis,
+    read_conditions,
+    read_setting,
+)
+from raysim.sweeps.cells import CONDITION, SPLIT_KEY, Cell, Remark, combine_values, expand_grid
 from raysim.sweeps.search import Rate, SearchBudget
 from raysim.system.errors import ConfigError
 
@@ -144,7 +153,9 @@ def read_sweep(
     if len(seeds) < file.search.seeds > 1:
         words = f"found {file.search.seeds}, allowed: at most as many as the axis seed has, {len(seeds)}"
         raise document.error(("search", "seeds"), words)
-    trials = [{SPLIT_KEY: rated, "seed": seed} for seed in seeds] or [{SPLIT_KEY: rated}]
+    by_seed = [{SPLIT_KEY: rated, "seed": seed} for seed in seeds] or [{SPLIT_KEY: rated}]
+    conditions = [{CONDITION: value} for value in read_conditions(document, file.search.worst_of)]
+    trials = [by_seed, *([{**values, **condition} for values in by_seed] for condition in conditions)]
     for given, value in given_ones:
         name = dotted(given.keys)
         if name in axes:

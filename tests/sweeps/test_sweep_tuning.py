@@ -249,6 +249,63 @@ def test_a_search_with_finalists_is_carried_out_to_its_end(tmp_path: Path) -> No
     assert {outcome.cell.chosen for outcome in ended} == {"", "lr=0.3"}
 
 
+DARK = {"worst_of": {"dark": {"dataset.normalize": {"mean": [0], "std": [2]}}}}
+
+
+def picked(ratings: dict[tuple[str, str, str], float], **search: object) -> tuple[list[str], str]:
+    """The further trials of finalists, as candidate, seed and condition, and the chosen value."""
+    names = {mu: name for name, mu in MU.items()}
+
+    def key(cell: Cell) -> tuple[str, str, str]:
+        name = names[float(str(cell.config.methods["fedprox"]["mu"]))]
+        return name, cell.labels["seed"], cell.labels.get("search.worst_of", "")
+
+    source = tuned({"Prox": {"methods.fedprox.mu": [*MU.values()]}}, search=search)
+    _, cells = expand_sweep(source, ["methods=Prox"], lambda name, cell: ratings.get(key(cell)))
+    return ["".join(key(cell)) for cell in cells if cell.trial][len(MU) :], cells[-1].chosen
+
+
+def test_a_finalist_is_rated_by_its_worst_condition() -> None:
+    """Least ratings: a min(9, 1) = 1, b min(7, 6) = 6. c, min(5, 5) = 5, is no finalist of two, and third of three.
+
+    With two seeds the means of each condition count: a min((9 + 9) / 2, (1 + 13) / 2) = 7, b min(7, (6 + 6) / 2) = 6.
+    """
+    ratings = {("a", "3", ""): 9.0, ("b", "3", ""): 7.0, ("c", "3", ""): 5.0}
+    ratings |= {("a", "3", "dark"): 1.0, ("b", "3", "dark"): 6.0, ("c", "3", "dark"): 5.0}
+    assert picked(ratings, finalists=2, **DARK) == (["a3dark", "b3dark"], "mu=1.0")
+    assert picked(ratings, finalists=3, **DARK)[1] == "mu=1.0"
+    ratings |= {("a", "4", ""): 9.0, ("a", "4", "dark"): 13.0, ("b", "4", ""): 7.0, ("b", "4", "dark"): 6.0}
+    further = ["a4", "a3dark", "a4dark", "b4", "b3dark", "b4dark"]
+    assert picked(ratings, finalists=2, seeds=2, **DARK) == (further, "mu=0.1")
+
+
+def test_a_finalist_that_fails_in_a_condition_is_out_and_one_that_waits_decides_nothing() -> None:
+    ratings = {("a", "3", ""): 9.0, ("b", "3", ""): 7.0, ("c", "3", ""): 5.0, ("a", "3", "dark"): -math.inf}
+    assert picked(ratings, finalists=2, **DARK) == (["a3dark", "b3dark"], "")
+    assert picked({**ratings, ("b", "3", "dark"): 1.0}, finalists=2, **DARK)[1] == "mu=1.0"
+    lost = {**ratings, ("b", "3", "dark"): -math.inf, ("c", "3", "dark"): 2.0}
+    assert picked(lost, finalists=2, **DARK) == (["a3dark", "b3dark", "c3dark"], "mu=2.0")
+
+
+def test_conditions_are_carried_out_and_resumed(tmp_path: Path) -> None:
+    """Both candidates run in the condition, too, which takes precedence over the keys of all rows."""
+    blind = {"blind": {"training.optimizer.lr": 1e-9}}
+    source = tuned({"Rate": {"training.batch_size": [8, 16]}}, search={"finalists": 2, "worst_of": blind})
+    folders = [cell.folder for cell in plan_sweep(source, ["methods=Rate"], tmp_path).to_do]
+    assert folders == [f"validation/Rate, batch_size={size}/seed-3" for size in (8, 16)]
+    ended = carried_out(source, tmp_path, "methods=Rate", "seed=3")
+    further = [outcome.cell for outcome in ended if "search.worst_of" in outcome.cell.labels]
+    assert [cell.folder.count("/blind/seed-3") for cell in further] == [1, 1]
+    assert {cell.config.training.optimizer.lr for cell in further} == {1e-9}
+    assert statuses(ended) == ["done"] * 5
+    before = (tmp_path / further[0].folder / "summary.json").stat().st_mtime_ns
+    shutil.rmtree(tmp_path / further[1].folder)
+    found = standings(source, tmp_path, "methods=Rate", "seed=3")
+    assert (found[further[1].folder], found["Rate/seed-3"]) == ("new", "undecided")
+    assert statuses(carried_out(source, tmp_path, "methods=Rate", "seed=3")) == ["done"] * 5
+    assert (tmp_path / further[0].folder / "summary.json").stat().st_mtime_ns == before
+
+
 def test_the_command_line_names_picks_at_the_ends_of_their_lists(
     sweep_file: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -298,12 +355,23 @@ REFUSED = {
     "search: {finalists: 2, seeds: 2}\ntune: {}": ":4: search.seeds: found 2, allowed: at most as many as the axis",
     "search: {finalists: 2}": ":4: search.finalists: found 2 with 1 seed, allowed: at least 2 of finalists and of seed",
     "search: {seeds: 3}": ":4: search.finalists: found 1 with 3 seeds, allowed: at least 2 of finalists and of seeds",
+    "search: {worst_of: {a: {seed: 1}}, finalists: 2}\ntune: {}": ":4: search.worst_of.a.seed: found seed, allowed: ",
+    "search: {worst_of: {a: {}}, finalists: 2}\ntune: {}": ":4: search.worst_of.a: found no key, allowed: at least on",
+    "search: {worst_of: {a: {sede: 1}}, finalists: 2}\ntune: {}": ":4: search.worst_of.a.sede: unknown key 'sede'; did",
+    "search: {worst_of: {a: {training.batch_size: 1}}}\ntune: {}": ":4: search.finalists: found 1 with 1 seed and 1 of",
     "search: {trials: 0}": ":4: search.trials: found 0, allowed: a whole number >= 1",
     "remarks: [{where: {sede: 1}, text: x}]": ":4: remarks.0.where.sede: found no axis of the grid, allowed: seed",
     "skip: [{sede: 1}]": ":4: skip.0.sede: found no axis of the grid, allowed: seed",
     "skip: [{seed: 1}]": ":4: skip.0: seed is an axis of the grid; found 1, allowed: 0",
     "skip: [{seed: 0}]": "sweep.yaml: skip: found every combination of the grid, allowed: combinations that leave runs",
 }
+
+
+def test_a_condition_is_checked_before_the_first_trial() -> None:
+    search = {"finalists": 2, "worst_of": {"a": {"training.batch_size": 0}}}
+    source = tuned({"P": {"methods.fedprox.mu": [0, 1]}}, search=search)
+    with pytest.raises(ConfigError, match=r"batch_size: found 0, .*\(in the run 'validation/P, mu=0/a/seed-3'\)"):
+        expand_sweep(source, ())
 
 
 @pytest.mark.parametrize("lines", REFUSED)
