@@ -58,6 +58,8 @@ class DatasetConfig(NamedComponent):
         Allowed("none, standard or {mean: [...], std: [...]}"),
     ] = "none"
     """none leaves pixels from 0 to 1; standard uses the mean and standard deviation of the dataset."""
+    input_scale: Positive = 1.0
+    """What normalized inputs are multiplied with. Other values than 1 show what depends on the scale of inputs."""
     augment: Annotated[
         tuple[Augment, ...], Field(strict=False), Allowed("a list of crop, flip or your own as package.module:name")
     ] = ()

@@ -94,8 +94,10 @@ def _rules(config: Config) -> Rules:
         yield scenario.jitter > 0, "scenario.boundaries.jittered.rounds", in_step
     yield from _rules_of_the_objective(config)
     yield from _rules_of_the_cache(config)
-    by_model = config.model.keys().get("normalize") is True and config.dataset.normalize != "none"
-    yield by_model, "dataset.normalize", "none with model.normalize, which does it in the model"
+    by_model = config.model.keys().get("normalize") is True
+    in_model = "with model.normalize, which does it in the model"
+    yield by_model and config.dataset.normalize != "none", "dataset.normalize", f"none {in_model}"
+    yield by_model and config.dataset.input_scale != 1, "dataset.input_scale", f"1 {in_model}"
     if isinstance(schedule, AsynchronousSchedule) and schedule.mixing == "models":
         one = "1 with mixing=models, which takes one model at a time"
         yield schedule.buffer_size != 1, "schedule.buffer_size", one

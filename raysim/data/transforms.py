@@ -125,31 +125,49 @@ def apply_augmentation(images: Tensor, drawn: Tensor) -> Tensor:
     return padded.view(batch, channels, -1).gather(2, indices).view(images.shape)
 
 
-def normalization(value: Literal["none", "standard"] | ChannelStatistics, dataset: Dataset) -> ChannelStatistics | None:
-    """Return each channel's mean and std for x -> (x - mean) / std, or None to leave x unchanged.
+def normalization(
+    value: Literal["none", "standard"] | ChannelStatistics, dataset: Dataset, scale: float = 1.0
+) -> ChannelStatistics | None:
+    """Return each channel's mean and std for x -> scale (x - mean) / std, or None to leave x unchanged.
 
     `standard` takes them from the untransformed training split, in float64. Images have one number per channel, other
-    samples one for all features.
+    samples one for all features. `scale` divides the deviations that are returned.
 
     Raises:
         ConfigError: the given lists have another length, or samples that are not images are integers such as token ids,
             which would become meaningless.
     """
-    if value == "none":
+    if value == "none" and scale == 1:
         return None
+    found, unset = f"dataset.normalize: found {show(to_plain(value))}", "none"
+    if value == "none":
+        found, unset = f"dataset.input_scale: found {scale:g}", "1"
     if dataset.categories:
-        found = f"found {show(to_plain(value))} for a table with categories"
-        raise ConfigError(f"dataset.normalize: {found}, allowed: none; dataset.standardize scales the numbers")
+        raise ConfigError(
+            f"{found} for a table with categories, allowed: {unset}; dataset.standardize scales the numbers"
+        )
     x = dataset.train.x[:1] if dataset.missing else dataset.train.x  # a placeholder has no values: one sample is enough
     in_floats = (
         not isinstance(x, Unread) and x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all()
     )
     if in_floats or x.dtype == np.int64:
         raise ConfigError(
-            f"dataset.normalize: found {show(to_plain(value))} for samples that are whole numbers, such as token ids, "
-            "allowed: none; counts can be scaled before they are saved"
+            f"{found} for samples that are whole numbers, such as token ids, allowed: {unset}; counts can be scaled "
+            "before they are saved"
         )
     channels = dataset.shape[0] if len(dataset.shape) == 3 else 1
+    statistics = _statistics(value, x, channels)
+    if scale == 1:
+        return statistics
+    return ChannelStatistics(mean=statistics.mean, std=tuple(std / scale for std in statistics.std))
+
+
+def _statistics(
+    value: Literal["none", "standard"] | ChannelStatistics, x: Array | Unread, channels: int
+) -> ChannelStatistics:
+    """Return each channel's mean and std before the scale. Raises ConfigError: their number is wrong."""
+    if value == "none":
+        return ChannelStatistics(mean=(0.0,) * channels, std=(1.0,) * channels)
     if value == "standard":
         if isinstance(x, Unread):
             return _count_pixels(x)

@@ -199,7 +199,7 @@ def federation_without_clients(config: Config, download: bool = True, pretend: b
         streams=(),
         availability=Availability((), (), range(1, len(tasks) + 1)),
         protocols=_protocols(config, dataset, tasks),
-        normalization=normalization(config.dataset.normalize, dataset),
+        normalization=normalization(config.dataset.normalize, dataset, config.dataset.input_scale),
         augment=tuple(augment.name for augment in config.dataset.augment),
         custom_augment=tuple(
             augment.with_keys() for augment in config.dataset.augment if augment.name not in AUGMENTATIONS

@@ -197,6 +197,7 @@ def _read_recorded(values: Mapping[str, Any]) -> Recorded:
 LATER_KEYS: Mapping[str, object] = {
     "clients.forget": [],
     "dataset.decoded_gib": None,
+    "dataset.input_scale": 1.0,
     "dataset.load": None,
     "model.adapters.dropout": 0.0,
     "model.adapters.head": True,

@@ -39,7 +39,7 @@ class SearchBudget(Block):
 
     worst_of: Annotated[
         dict[str, dict[str, object]],
-        Allowed("by name, a block of config keys, such as {darker: {dataset.normalize: {mean: [0], std: [2]}}}"),
+        Allowed("by name, a block of config keys, such as {scaled: {dataset.input_scale: 1.5}}"),
     ] = Field(default={})
     """By name, further conditions of the finalists' trials: config keys. A finalist's worst condition rates it."""
 

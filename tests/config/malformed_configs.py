@@ -80,7 +80,7 @@ IN_THE_FILE = [
     ("{name: digits}", "{root: x}", ("run.yaml:2: dataset.name: this key is required and missing, allowed: a name that "
      f"raysim knows, {OWN}")),
     ("{name: digits}", "[digits]", ("run.yaml:2: dataset: found ['digits'], allowed: a name, or a block with the keys "
-     "name, root, download, train_samples, normalize, augment, unlabelled, label_rate and its own")),
+     "name, root, download, train_samples, normalize, input_scale, augment, unlabelled, label_rate and its own")),
     ("{name: digits}", "digist", ("run.yaml:2: dataset: unknown dataset 'digist'; did you mean 'digits'? allowed: "
      f"digits, archive, gone, broken, {OWN}")),
     ("{name: digits}", "archive", "run.yaml:2: dataset.path: this key is required and missing, allowed: a string"),
@@ -89,8 +89,10 @@ IN_THE_FILE = [
     ("{name: digits}", "{name: archive, path: x, scale: 5}", ("run.yaml:2: dataset.scale: found 5, allowed: a number "
      "> 0 and <= 4")),
     ("{name: digits}", "{name: archive, path: x, scael: 5}", ("run.yaml:2: dataset.scael: unknown key 'scael' of "
-     "'archive'; did you mean 'scale'? allowed: name, root, download, train_samples, normalize, augment, "
-     "unlabelled, label_rate, path, scale")),
+     "'archive'; did you mean 'scale'? allowed: name, root, download, train_samples, normalize, "
+     "input_scale, augment, unlabelled, label_rate, path, scale")),
+    ("{name: digits}", "{name: digits, input_scale: 0}", ("run.yaml:2: dataset.input_scale: found 0, allowed: "
+     "a number > 0")),
     ("{name: digits}", "{name: digits, normalize: no}", ("run.yaml:2: dataset.normalize: found 'no', allowed: none, "
      "standard or {mean: [...], std: [...]}; did you mean 'none'?")),
     ("{name: digits}", "{name: digits, normalize: {mean: [0.5], std: [0]}}", ("run.yaml:2: dataset.normalize.std: "

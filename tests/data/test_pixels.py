@@ -193,3 +193,17 @@ def test_given_figures_are_taken_and_checked(colours):
     assert normalization(given, colours) == given
     with pytest.raises(ConfigError, match=r"dataset\.normalize: found 2 values, allowed: 3, one per channel"):
         normalization(ChannelStatistics(mean=(0.1, 0.2), std=(1, 2)), colours)
+
+
+def test_a_scale_multiplies_what_is_normalized(colours):
+    """scale (x - mean) / std is (x - mean) / (std / scale). Without statistics, pixels are multiplied alone."""
+    given = ChannelStatistics(mean=(0.1, 0.2, 0.3), std=(1, 2, 3))
+    assert normalization(given, colours, 2.0) == ChannelStatistics(mean=(0.1, 0.2, 0.3), std=(0.5, 1.0, 1.5))
+    assert normalization("none", colours, 4.0) == ChannelStatistics(mean=(0, 0, 0), std=(0.25, 0.25, 0.25))
+    standard, half = normalization("standard", colours), normalization("standard", colours, 0.5)
+    assert half == ChannelStatistics(mean=standard.mean, std=tuple(2 * std for std in standard.std))
+    ids = Split(np.array([[3, 7], [1, 2]]), np.zeros(2, np.int64))
+    with pytest.raises(
+        ConfigError, match=r"dataset\.input_scale: found 2 for samples that are whole numbers, .* allowed: 1"
+    ):
+        normalization("none", Dataset(ids, ids, 1), 2.0)

@@ -246,7 +246,11 @@ def test_images_are_not_normalised_twice() -> None:
     assert str(caught.value) == (
         "dataset.normalize='standard': found 'standard', allowed: none with model.normalize, which does it in the model"
     )
-    load(configured(), {"dataset.normalize": "standard", "model.normalize": False})
+    with pytest.raises(
+        ConfigError, match=r"dataset.input_scale.*: found 2.*, allowed: 1 with model.normalize, which do"
+    ):
+        load(configured(), {"dataset.input_scale": 2.0})
+    load(configured(), {"dataset.normalize": "standard", "dataset.input_scale": 2.0, "model.normalize": False})
 
 
 # a run

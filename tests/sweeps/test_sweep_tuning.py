@@ -249,7 +249,7 @@ def test_a_search_with_finalists_is_carried_out_to_its_end(tmp_path: Path) -> No
     assert {outcome.cell.chosen for outcome in ended} == {"", "lr=0.3"}
 
 
-DARK = {"worst_of": {"dark": {"dataset.normalize": {"mean": [0], "std": [2]}}}}
+DARK = {"worst_of": {"dark": {"dataset.input_scale": 0.5}}}
 
 
 def picked(ratings: dict[tuple[str, str, str], float], **search: object) -> tuple[list[str], str]:

@@ -31,6 +31,7 @@ DATA_AND_TASKS = {
     "digits": Run({**DIGITS, "dataset.normalize": "standard"}),
     "npz, augmentation": Run({**NPZ, **alone("er"), "dataset.augment": ["crop", "flip"], "dataset.train_samples": 60}),
     "npz, der, augmentation": Run({**NPZ, **alone("der"), "dataset.augment": ["flip"]}),
+    "digits, scaled": Run({**DIGITS, "dataset.normalize": "standard", "dataset.input_scale": 2.0}),
     "npz, given normalisation": Run({**NPZ, "dataset.normalize": {"mean": [0.4], "std": [0.3]}}),
     "image folder": Run({"dataset": {**folder("photo", classes=["ant", "bee", "cat"]), "root": DATA}}),
     "image folder, from the disk": Run(
