@@ -19,6 +19,7 @@ from raysim.engine.hook_names import check_hook_names
 from raysim.engine.memory_choice import TASK_ENDS, choose_memory
 from raysim.engine.optimizer import Sgd, try_optimizer
 from raysim.engine.vectorised.support import check_vectorised
+from raysim.federation.federation import Federation
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
@@ -112,6 +113,12 @@ def _try_custom(config: Config, memory: MemoryKind | None) -> None:
     if memory is not None and ":" in memory.policy:
         with locate_errors("memory.policy, tried on three samples"):
             try_policy(memory.policy, memory.capacity, memory.keys)
+
+
+def check_fit_of_data(config: Config, model: FlatModel, federation: Federation) -> None:
+    """Check that the methods can run with this model and these data, see `check_fit`. Raises ConfigError."""
+    samples, named = sum(map(len, federation.streams)), federation.dataset.names is not None
+    check_fit(config, model, federation.classes, samples, named)
 
 
 def check_fit(

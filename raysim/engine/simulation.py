@@ -10,7 +10,7 @@ from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
-from raysim.engine.compatibility import check_fit, make_methods
+from raysim.engine.compatibility import check_fit_of_data, make_methods
 from raysim.engine.events import Accuracies, Caution, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
 from raysim.engine.forgetting import RequestsToForget, follow_requests
@@ -54,9 +54,7 @@ def load_parts(config: Config) -> tuple[Federation, FlatModel]:
     federation = follow_requests(config, build_federation(config))
     files = pin_weights(config)  # before they are read
     model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
-    check_fit(
-        config, model, federation.classes, sum(map(len, federation.streams)), federation.dataset.names is not None
-    )
+    check_fit_of_data(config, model, federation)
     files += pin_files_of(make_methods(config).items())
     return cache_features(config, replace(federation, files=files)), model
 

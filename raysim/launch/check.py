@@ -9,7 +9,7 @@ from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
-from raysim.engine.compatibility import check_fit, check_methods, sends_model
+from raysim.engine.compatibility import check_fit_of_data, check_methods, sends_model
 from raysim.engine.forgetting import follow_requests
 from raysim.engine.hook_names import describe_unused
 from raysim.engine.vectorised.support import advise, describe_one_at_a_time
@@ -80,13 +80,7 @@ def estimate_lines(config: Config, cluster: bool = False) -> Lines:
             tell_progress("reading the data")
             federation = raw = follow_requests(config, build_federation(config, download=False, pretend=True))
             model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
-            check_fit(
-                config,
-                model,
-                federation.classes,
-                sum(map(len, federation.streams)),
-                federation.dataset.names is not None,
-            )
+            check_fit_of_data(config, model, federation)
             making = FeaturePass(config, raw) if config.model.cache else None
             if making is not None:
                 federation = making.pretended()

@@ -199,6 +199,8 @@ LATER_KEYS: Mapping[str, object] = {
     "dataset.decoded_gib": None,
     "dataset.input_scale": 1.0,
     "dataset.load": None,
+    "methods.lander.encoder": None,
+    "methods.lander.names": None,
     "model.adapters.dropout": 0.0,
     "model.adapters.head": True,
     "model.checkpointing": False,

@@ -192,7 +192,8 @@ def test_the_leaderboard_names_each_method_with_a_choice_at_an_end() -> None:
     kinds = page.partition("are of these kinds:")[2].partition("\n<!-- choices")[0].replace("\n  ", " ")
     tried = page.partition("## What was tried\n")[2].partition("\n## ")[0]
     rows = {line.split(" | ")[0].strip("| "): line for line in tried.splitlines() if line.startswith("| ")}
-    assert rows.keys() - {"method"} == read_yaml(SWEEP).values["tune"]["methods"].keys()
+    not_run = {"Shared, ResNet"}  # it came with the networks of MFCL, TARGET and LANDER
+    assert rows.keys() - {"method"} == read_yaml(SWEEP).values["tune"]["methods"].keys() - not_run
     starred = [name for name, line in rows.items() if "*" in line]
     assert starred
     plain = {"LwF, new classes": "LwF over new classes"}

@@ -8,7 +8,7 @@ from raysim.config import Config
 from raysim.config.scenarios import ByColumn, DomainIncremental
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.loading import resolve_root
-from raysim.engine.compatibility import check_fit, check_methods
+from raysim.engine.compatibility import check_fit_of_data, check_methods
 from raysim.engine.forgetting import follow_requests
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
@@ -95,9 +95,7 @@ def collect_facts(config: Config, pretend: bool = True) -> StreamFacts:
         check_methods(config)
         federation = follow_requests(config, build_federation(config, download=False, pretend=pretend))
         model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
-        check_fit(
-            config, model, federation.classes, sum(map(len, federation.streams)), federation.dataset.names is not None
-        )
+        check_fit_of_data(config, model, federation)
         count, rounds = len(federation.streams), federation.availability.rounds
         shown = spread_evenly(count, FEWER_ROWS if count > MOST_ROWS else count)
         with convert_to_run_error("it failed while the clients of all rounds were chosen"):
