@@ -1,5 +1,6 @@
 """A sweep from its file to its directory: check all runs, carry out those not done, record each, return outcomes."""
 
+import gc
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -342,6 +343,7 @@ def _place(
 
 
 def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint | None, footprint: Footprint) -> Attempt:
+    gc.collect()  # the objects of earlier runs refer to each other and to gigabytes, which Python does not count
     server, clients = (None, None) if saved is None else (saved.server, saved.clients)
     return simulate_here(config, federation, server, clients)
 
