@@ -8,12 +8,24 @@ the family `digits`. A comment at the foot of the page has the families, in YAML
     -->
 
 `of` is one sweep or several, and `in` the protocol, if there are several. `metric` is a key of the summary
-(average_accuracy by default). A pair is a row and the row that is subtracted; `SETTING / ROW` is in one setting, and
-`SWEEP: ROW` in one sweep. The pairs of a family are corrected together. `rows` are means, each by its name.
+(average_accuracy by default), or of tools/matrix_quantities.py. `unit: "%"` shows fractions of another metric in %.
 
-A family may also be of a table that `make docs` has written into the page. Its cells are a row and a column:
+- `pairs`: a row and the row that is subtracted. Four rows a, b, c, d are (a - b) - (c - d), what a gain has grown.
+- `changes`: a row alone. The metric is a change, which is compared with 0.
+- `rows`: the mean of a row, without a test.
+
+`SETTING / ROW` is in one setting, and `SWEEP: ROW` in one sweep. The pairs and changes of a family are corrected
+together. A family may also have another source:
 
     ranks: {table: differences from FedAvg, cells: {ewc: [EWC, digits-split]}}
+    tenth: {together: [rotated, permuted]}
+    re_fed: {page: results/re_fed.md}
+
+- `table`: one that `make docs` has written into the page. Its cells are a row and a column.
+- `together`: families named before, as one.
+- `page`: another page below docs/. Its number `cifar.er` is `re_fed.cifar-er` here.
+
+`tenth.all` has the range of a family's means, and how many of its differences are significantly above 0.
 
 `<!-- =digits.late: points -->` asks for another form of the same number; see FORMS. No comment may begin a line, as
 Markdown would end the paragraph there.
@@ -29,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from matrix_quantities import OF_MATRIX, of_matrix
 
 from raysim.records.result import Result
 from raysim.reports.families import adjust_family
@@ -42,9 +55,12 @@ ROOT = Path(__file__).parents[1]
 FAMILIES = re.compile(r"<!-- numbers, written by make docs\n(?P<text>.*?)\n-->", re.DOTALL)
 MARK = re.compile(r"<!-- =(?P<family>\w+)\.(?P<name>[\w-]+)(?:: (?P<form>\w+))? -->(?P<text>.*?)<!-- / -->", re.DOTALL)
 OPENS, OWN_FORM = re.compile(r"<!--\s*="), "`<!-- =family.name -->5.6<!-- / -->`"
-TABLE_KEYS, SWEEP_KEYS = {"table", "cells"}, {"of", "in", "metric", "setting", "pairs", "rows"}
+SWEEP_KEYS = {"of", "in", "metric", "unit", "setting", "pairs", "changes", "rows"}
+SOURCES = {"table": {"table", "cells"}, "together": {"together"}, "page": {"page"}}
 CELL = re.compile(r"(?P<mean>-?[\d.]+) \((?P<low>-?[\d.]+) to (?P<high>-?[\d.]+)\)")
-QUANTITIES = {quantity.key: replace(quantity, digits=1) for quantity in (ACCURACY, *LEARNING, *FAIRNESS)}
+QUANTITIES = {
+    quantity.key: replace(quantity, digits=1) for quantity in (ACCURACY, *LEARNING, *FAIRNESS, *OF_MATRIX.values())
+}
 FORMS = {
     "interval": "{mean} ({low} to {high})",
     "listed": "{mean}, {low} to {high}",
@@ -56,8 +72,11 @@ FORMS = {
     "tested": "{mean} ({low} to {high}, p {p})",
     "p": "p {p}",
     "std": "{mean} ± {std}",
+    "seeds": "{seeds}",
+    "span": "{first} to {last}",
+    "share": "{supported} of {tested}",
 }
-"""What is written of a number. `behind` and `less` have the other sign."""
+"""What is written of a number. `behind` and `less` have the other sign, and `seeds` are the differences by seed."""
 
 
 class Wrong(Exception):
@@ -66,9 +85,13 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Number:
-    """A mean over seeds, with its interval and p if it is of a comparison, as texts."""
+    """A mean over seeds, with its interval and p if it is of a comparison, as texts.
+
+    `sign` is 1 or -1 if the mean is significantly above or below 0, else 0; it is None without a test.
+    """
 
     texts: Mapping[str, str]
+    sign: int | None = None
 
     def show(self, form: str) -> str:
         """Return the number in one of the forms."""
@@ -113,13 +136,50 @@ def insert_numbers(page: str) -> str:
 
 def measure(page: str) -> Iterator[tuple[str, Number]]:
     """Yield the names and numbers of all families of a page."""
+    known: dict[str, dict[str, Number]] = {}
     for found in FAMILIES.finditer(page):
         for family, keys in yaml.safe_load(found["text"]).items():
-            known = TABLE_KEYS if "table" in keys else SWEEP_KEYS
-            if unknown := keys.keys() - known:
-                raise Wrong(f"found {', '.join(unknown)} in {family}, allowed: {', '.join(sorted(known))}")
-            for name, number in read_table(page, **keys) if "table" in keys else measure_family(keys):
+            allowed = next((SOURCES[source] for source in SOURCES if source in keys), SWEEP_KEYS)
+            if unknown := keys.keys() - allowed:
+                raise Wrong(f"found {', '.join(unknown)} in {family}, allowed: {', '.join(sorted(allowed))}")
+            known[family] = dict(read_family(page, keys, known))
+            yield f"{family}.all", put_together([*known[family].values()])
+            for name, number in known[family].items():
                 yield f"{family}.{name}", number
+
+
+def read_family(
+    page: str, keys: Mapping[str, Any], known: Mapping[str, Mapping[str, Number]]
+) -> Iterator[tuple[str, Number]]:
+    """Yield the names and numbers of one family, of which `known` are those before it."""
+    if "table" in keys:
+        yield from read_table(page, **keys)
+    elif "page" in keys:
+        yield from read_page(keys["page"])
+    elif "together" in keys:
+        if absent := set(keys["together"]) - known.keys():
+            raise Wrong(f"found {', '.join(sorted(absent))}, allowed: families named before: {', '.join(known)}")
+        for name in keys["together"]:
+            yield from ((f"{name}-{one}", number) for one, number in known[name].items())
+    else:
+        yield from measure_family(keys)
+
+
+@cache
+def read_page(name: str) -> list[tuple[str, Number]]:
+    """Return the names and numbers of another page below docs/, its families' names joined to theirs by a hyphen."""
+    found = measure((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    return [(name.replace(".", "-"), number) for name, number in found]
+
+
+def put_together(numbers: Sequence[Number]) -> Number:
+    """Return the range of several numbers' means, and how many of the tested ones are significantly above 0."""
+    means = sorted((number.texts["mean"] for number in numbers if "mean" in number.texts), key=float)
+    if not means:
+        raise Wrong("found a family without numbers, allowed: pairs, changes, rows or cells")
+    signs = [number.sign for number in numbers if number.sign is not None]
+    shares = {"supported": str(signs.count(1)), "tested": str(len(signs))}
+    return Number({"first": means[0], "last": means[-1], **shares})
 
 
 def read_table(page: str, table: str, cells: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, Number]]:
@@ -132,7 +192,9 @@ def read_table(page: str, table: str, cells: Mapping[str, tuple[str, str]]) -> I
         found = CELL.match(values[0]) if len(values) == 1 else None
         if found is None:
             raise Wrong(f"found no number in the row {row} and the column {column} of the table {table}")
-        yield name, Number(with_other_sign(found.groupdict()))
+        texts = found.groupdict()
+        sign = 1 if float(texts["low"]) > 0 else -1 if float(texts["high"]) < 0 else 0
+        yield name, Number(with_other_sign(texts), sign)
 
 
 def with_other_sign(texts: dict[str, str]) -> dict[str, str]:
@@ -151,25 +213,49 @@ def measure_family(keys: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
     if key not in QUANTITIES:
         raise Wrong(f"found the metric {key}, allowed: {', '.join(QUANTITIES)}")
     sweeps = [keys["of"]] if isinstance(keys["of"], str) else keys["of"]
+    quantities: list[Quantity] = []
 
-    def by_seed(row: str) -> tuple[dict[int, float], Quantity]:
-        return values_of(find_runs(sweeps, row, keys.get("setting")), QUANTITIES[key], keys.get("in"))
+    def by_seed(row: str) -> dict[int, float]:
+        values, quantity = values_of(find_runs(sweeps, row, keys.get("setting")), QUANTITIES[key], keys.get("in"))
+        if keys.get("unit") == "%":
+            values, quantity = {seed: 100 / quantity.scale * one for seed, one in values.items()}, QUANTITIES[key]
+        quantities.append(quantity)
+        return values
 
-    pairs = keys.get("pairs", {})
-    compared, shown = [], []
-    for row, other in pairs.values():
-        (more, quantity), (less, _) = by_seed(row), by_seed(other)
-        compared.append(compare_pairs(less, more))
-        shown.append(quantity)
-    for name, difference, quantity in zip(pairs, adjust_family(compared), shown, strict=True):
-        if difference is None:
+    def difference(rows: Sequence[str]) -> PairedDifference | None:
+        more, less, *others = map(by_seed, rows)
+        if not others:
+            return compare_pairs(less, more)
+        return compare_pairs(subtract(*others), subtract(more, less))
+
+    compared = {name: difference(rows) for name, rows in keys.get("pairs", {}).items()}
+    for name, row in keys.get("changes", {}).items():
+        found = by_seed(row)
+        compared[name] = compare_pairs(dict.fromkeys(found, 0.0), found)
+    for name, one in zip(compared, adjust_family([*compared.values()]), strict=True):
+        if one is None:
             raise Wrong(f"the rows of {name} have no common seed")
-        yield name, Number(texts_of(difference, quantity))
+        by_itself = keys.get("pairs", {}).get(name) or [keys["changes"][name]]
+        seeds = {"seeds": list_seeds([by_seed(row) for row in by_itself], quantities[-1])}
+        sign = (1 if one.mean > 0 else -1) if one.significant else 0
+        yield name, Number(texts_of(one, quantities[-1]) | seeds, sign)
     for name, row in keys.get("rows", {}).items():
-        found, quantity = by_seed(row)
-        mean = average([*found.values()])
+        mean = average([*by_seed(row).values()])
         assert mean is not None
-        yield name, Number(texts_of(mean, quantity))
+        yield name, Number(texts_of(mean, quantities[-1]))
+
+
+def subtract(more: Mapping[int, float], less: Mapping[int, float]) -> dict[int, float]:
+    """Return the differences of the common seeds."""
+    return {seed: more[seed] - less[seed] for seed in sorted(more.keys() & less.keys())}
+
+
+def list_seeds(rows: Sequence[Mapping[int, float]], quantity: Quantity) -> str:
+    """Return a row's values, or the differences of two or four rows, in the order of the seeds."""
+    more, *others = rows
+    found = subtract(more, others[0]) if others else more
+    found = subtract(found, subtract(*others[1:])) if others[1:] else found
+    return ", ".join(quantity.show(found[seed]) for seed in sorted(found))
 
 
 def find_runs(sweeps: Sequence[str], row: str, setting: str | None) -> dict[int, Result]:
@@ -216,6 +302,8 @@ def values_of(
         if protocol is None and len(blocks) != 1:
             raise Wrong(f"found no protocol (in), allowed: {', '.join(blocks)}")
         block = blocks.get(protocol or next(iter(blocks)), {})
+        if quantity.key in OF_MATRIX:
+            block = {**block, **of_matrix(block)}
         if block.get(quantity.key) is None:
             raise Wrong(f"found no {quantity.key} in {protocol}, allowed: {', '.join(blocks)}")
         if "metric" in block:
