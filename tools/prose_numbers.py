@@ -13,6 +13,7 @@ the family `digits`. A comment at the foot of the page has the families, in YAML
 - `pairs`: a row and the row that is subtracted. Four rows a, b, c, d are (a - b) - (c - d), what a gain has grown.
 - `changes`: a row alone. The metric is a change, which is compared with 0.
 - `rows`: the mean of a row, without a test.
+- `levels`: a row, and the paper, table, setting and method that it is compared with. It agrees within both deviations.
 
 `SETTING / ROW` is in one setting, and `SWEEP: ROW` in one sweep. The pairs and changes of a family are corrected
 together. A family may also have another source:
@@ -21,7 +22,8 @@ together. A family may also have another source:
     tenth: {together: [rotated, permuted]}
     re_fed: {page: results/re_fed.md}
 
-- `table`: one that `make docs` has written into the page. Its cells are a row and a column.
+- `table`: one that `make docs` has written into this page, or into `page`. Its cells are a row and a column. `lines`
+  are whole rows: `special-digits-split` is the number of the line `special` in that column.
 - `together`: families named before, as one.
 - `page`: another page below docs/. Its number `cifar.er` is `re_fed.cifar-er` here.
 
@@ -47,6 +49,7 @@ from raysim.records.result import Result
 from raysim.reports.families import adjust_family
 from raysim.reports.gains import show_p
 from raysim.reports.packed import SUFFIX, read_packed
+from raysim.reports.published import load_paper
 from raysim.reports.quantity_tables import ACCURACY, FAIRNESS, LEARNING, Quantity
 from raysim.reports.statistics import MeanOverSeeds, PairedDifference, average, compare_pairs
 from raysim.sweeps.cells import SPLIT_KEY
@@ -55,8 +58,8 @@ ROOT = Path(__file__).parents[1]
 FAMILIES = re.compile(r"<!-- numbers, written by make docs\n(?P<text>.*?)\n-->", re.DOTALL)
 MARK = re.compile(r"<!-- =(?P<family>\w+)\.(?P<name>[\w-]+)(?:: (?P<form>\w+))? -->(?P<text>.*?)<!-- / -->", re.DOTALL)
 OPENS, OWN_FORM = re.compile(r"<!--\s*="), "`<!-- =family.name -->5.6<!-- / -->`"
-SWEEP_KEYS = {"of", "in", "metric", "unit", "setting", "pairs", "changes", "rows"}
-SOURCES = {"table": {"table", "cells"}, "together": {"together"}, "page": {"page"}}
+SWEEP_KEYS = {"of", "in", "metric", "unit", "setting", "pairs", "changes", "rows", "levels"}
+SOURCES = {"table": {"table", "cells", "lines", "page"}, "together": {"together"}, "page": {"page"}}
 CELL = re.compile(r"(?P<mean>-?[\d.]+) \((?P<low>-?[\d.]+) to (?P<high>-?[\d.]+)\)")
 QUANTITIES = {
     quantity.key: replace(quantity, digits=1) for quantity in (ACCURACY, *LEARNING, *FAIRNESS, *OF_MATRIX.values())
@@ -75,6 +78,7 @@ FORMS = {
     "seeds": "{seeds}",
     "span": "{first} to {last}",
     "share": "{supported} of {tested}",
+    "level": "{mean} ± {std}, published {published}",
 }
 """What is written of a number. `behind` and `less` have the other sign, and `seeds` are the differences by seed."""
 
@@ -87,11 +91,12 @@ class Wrong(Exception):
 class Number:
     """A mean over seeds, with its interval and p if it is of a comparison, as texts.
 
-    `sign` is 1 or -1 if the mean is significantly above or below 0, else 0; it is None without a test.
+    `signs` are those of the tested differences: 1 or -1 if one is significantly above or below 0, else 0. A family as a
+    whole has several. A level has 1 if it agrees with the published one, else -1.
     """
 
     texts: Mapping[str, str]
-    sign: int | None = None
+    signs: tuple[int, ...] = ()
 
     def show(self, form: str) -> str:
         """Return the number in one of the forms."""
@@ -174,27 +179,49 @@ def read_page(name: str) -> list[tuple[str, Number]]:
 
 def put_together(numbers: Sequence[Number]) -> Number:
     """Return the range of several numbers' means, and how many of the tested ones are significantly above 0."""
-    means = sorted((number.texts["mean"] for number in numbers if "mean" in number.texts), key=float)
-    if not means:
-        raise Wrong("found a family without numbers, allowed: pairs, changes, rows or cells")
-    signs = [number.sign for number in numbers if number.sign is not None]
+    single = [number for number in numbers if "mean" in number.texts]  # another page's wholes repeat its numbers
+    if not single:
+        raise Wrong("found a family without numbers, allowed: pairs, changes, rows, levels, cells or lines")
+    means = sorted((number.texts["mean"] for number in single), key=float)
+    signs = tuple(sign for number in single for sign in number.signs)
     shares = {"supported": str(signs.count(1)), "tested": str(len(signs))}
-    return Number({"first": means[0], "last": means[-1], **shares})
+    return Number({"first": means[0], "last": means[-1], **shares}, signs)
 
 
-def read_table(page: str, table: str, cells: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, Number]]:
-    """Yield the names and numbers of cells of a table that `make docs` has written into the page."""
+def read_table(
+    text: str,
+    table: str,
+    cells: Mapping[str, tuple[str, str]] | None = None,
+    lines: Mapping[str, str] | None = None,
+    page: str | None = None,
+) -> Iterator[tuple[str, Number]]:
+    """Yield the names and numbers of cells, and of lines, of a table that `make docs` has written into a page."""
+    if page is not None:
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     opens, closes = f"<!-- {table}, written by make docs -->", f"<!-- end of {table} -->"
-    lines = [line for line in page.partition(opens)[2].partition(closes)[0].splitlines() if line.startswith("|")]
-    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
-    for name, (row, column) in cells.items():
-        values = [of[rows[0].index(column)] for of in rows if of[0] == row and column in rows[0]]
-        found = CELL.match(values[0]) if len(values) == 1 else None
-        if found is None:
-            raise Wrong(f"found no number in the row {row} and the column {column} of the table {table}")
-        texts = found.groupdict()
+    found = [line for line in text.partition(opens)[2].partition(closes)[0].splitlines() if line.startswith("|")]
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in found]
+    columns = rows[0] if rows else []
+
+    def cell(row: str, column: str) -> Number | None:
+        values = [of[columns.index(column)] for of in rows if of[0] == row and column in columns]
+        matched = CELL.match(values[0]) if len(values) == 1 else None
+        if matched is None:
+            return None
+        texts = matched.groupdict()
         sign = 1 if float(texts["low"]) > 0 else -1 if float(texts["high"]) < 0 else 0
-        yield name, Number(with_other_sign(texts), sign)
+        return Number(with_other_sign(texts), (sign,))
+
+    for name, (row, column) in (cells or {}).items():
+        number = cell(row, column)
+        if number is None:
+            raise Wrong(f"found no number in the row {row} and the column {column} of the table {table}")
+        yield name, number
+    for name, row in (lines or {}).items():
+        numbers = {column: number for column in columns if (number := cell(row, column))}
+        if not numbers:
+            raise Wrong(f"found no numbers in the row {row} of the table {table}")
+        yield from ((f"{name}-{column}", number) for column, number in numbers.items())
 
 
 def with_other_sign(texts: dict[str, str]) -> dict[str, str]:
@@ -238,11 +265,29 @@ def measure_family(keys: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
         by_itself = keys.get("pairs", {}).get(name) or [keys["changes"][name]]
         seeds = {"seeds": list_seeds([by_seed(row) for row in by_itself], quantities[-1])}
         sign = (1 if one.mean > 0 else -1) if one.significant else 0
-        yield name, Number(texts_of(one, quantities[-1]) | seeds, sign)
+        yield name, Number(texts_of(one, quantities[-1]) | seeds, (sign,))
     for name, row in keys.get("rows", {}).items():
         mean = average([*by_seed(row).values()])
         assert mean is not None
         yield name, Number(texts_of(mean, quantities[-1]))
+    for name, (row, *cell) in keys.get("levels", {}).items():
+        mean = average([*by_seed(row).values()])
+        assert mean is not None
+        yield name, compare_level(mean, quantities[-1], *cell)
+
+
+def compare_level(
+    found: MeanOverSeeds, quantity: Quantity, paper: str, table: str, setting: str, method: str
+) -> Number:
+    """Return a mean over seeds, and the published one. They agree within the sum of both deviations."""
+    columns = [one for one in load_paper(paper).tables if (one.table, one.setting) == (table, setting)]
+    cells = [one.cells[method] for one in columns if one.metric == ACCURACY.key and method in one.cells]
+    if len(cells) != 1 or found.std is None:
+        raise Wrong(f"found {len(cells)} values of {method} in table {table}, {setting}, of {paper}, allowed: one")
+    mean, std = cells[0]
+    published = quantity.show(mean) + ("" if std is None else f" ± {quantity.show(std)}")
+    agrees = abs(found.mean - mean) <= found.std + (std or 0.0)
+    return Number(texts_of(found, quantity) | {"published": published}, (1 if agrees else -1,))
 
 
 def subtract(more: Mapping[int, float], less: Mapping[int, float]) -> dict[int, float]:

@@ -88,7 +88,7 @@ def test_a_number_on_two_lines_stays_there():
         ("<!-- =pacs.peak", "<!-- = pacs.peak", "found 1 marks that begin as `<!-- =`"),
         (": points -->", ": plain -->", "found the form plain, allowed: interval"),
         ("lambda 0.1,", "lambda 7,", "found no row lambda 7 in special_pacs"),
-        ("pairs:", "pair:", "found pair in pacs, allowed: changes, in, metric, of"),
+        ("pairs:", "pair:", "found pair in pacs, allowed: changes, in, levels, metric, of"),
         ("of: special_pacs", "of: special_pacs, metric: accurate", "found the metric accurate, allowed: average_acc"),
         ("of: special_pacs", "of: special_orders", "found several rows lambda 0.1 in special_orders"),
         ("of: special_pacs, ", "together: [digits], ", "found pairs in pacs, allowed: together"),
@@ -139,7 +139,7 @@ def test_what_a_gain_has_grown_is_the_difference_of_two_gains():
     ]
     assert found.texts["seeds"] == ", ".join(f"{one:.1f}" for one in d)
     assert found.texts["low"] == f"{fmean(d) - 4.30265 * stdev(d) / sqrt(3):.1f}"
-    assert found.sign == 1
+    assert found.signs == (1,)
 
 
 def test_quantities_of_the_matrix():
@@ -152,19 +152,34 @@ def test_quantities_of_the_matrix():
         found = numbers_of(f"fl: {{of: fed_a_gem_full, metric: {metric}, changes: {{fl: FL}}}}")["fl.fl"]
         assert found.texts["seeds"] == ", ".join(f"{one:.1f}" for one in values)
         assert found.texts["mean"] == f"{fmean(values):.1f}"
-    assert found.sign == 0  # the changes in the last task are of both signs
+    assert found.signs == (0,)  # the changes in the last task are of both signs
 
 
 def test_families_of_another_page_and_families_together():
     found = numbers_of("a: {page: results/special.md}\nb: {page: results/detection.md}\nboth: {together: [a, b]}")
     assert found["a.pacs-peak"].texts["mean"] == "5.6"  # as on the page
-    assert (found["a.pacs-peak"].sign, found["a.steps_usps-special_c"].sign, found["a.permuted-peak"].sign) == (
-        1,
-        -1,
-        0,
-    )
+    names = ("pacs-peak", "steps_usps-special_c", "permuted-peak")
+    assert [found[f"a.{name}"].signs for name in names] == [(1,), (-1,), (0,)]
     whole = found["both.all"].texts
-    assert int(whole["tested"]) == len(
-        [one for name, one in found.items() if "both" not in name and one.sign is not None]
-    )
+    single = [one for name, one in found.items() if "both" not in name and "mean" in one.texts]
+    assert int(whole["tested"]) == sum(len(one.signs) for one in single)
     assert whole["last"] == "21.1"  # points that the ideal is ahead, on the page of detection
+
+
+def test_a_level_agrees_within_both_deviations():
+    """Here 62.0 ± 8.3 and 26.6 ± 3.6; published 68.0 ± 3.1 and, of another setting, 25.9 ± 2.1."""
+    families = """
+rotated: {of: fed_a_gem_full, levels: {fl: [FL, fed_a_gem, "1", rotated-MNIST, FL]}}
+permuted: {of: fed_a_gem_full, levels: {fl: [FL, fed_a_gem, "1", permuted-MNIST, FL]}}"""
+    found = numbers_of(families)
+    assert found["rotated.fl"].show("level") == "62.0 ± 8.3, published 68.0 ± 3.1"
+    assert (found["rotated.fl"].signs, found["permuted.fl"].signs) == ((1,), (-1,))
+
+
+def test_lines_of_a_table_are_all_its_columns():
+    found = dict(prose_numbers.measure(TABLE.replace("cells: {er: [ER, two]}", "lines: {er: ER}")))
+    assert {name: one.signs for name, one in found.items()} == {
+        "gains.all": (1, 0),
+        "gains.er-one": (1,),
+        "gains.er-two": (0,),
+    }
