@@ -64,6 +64,7 @@ CELL = re.compile(r"(?P<mean>-?[\d.]+) \((?P<low>-?[\d.]+) to (?P<high>-?[\d.]+)
 QUANTITIES = {
     quantity.key: replace(quantity, digits=1) for quantity in (ACCURACY, *LEARNING, *FAIRNESS, *OF_MATRIX.values())
 }
+read_paper = cache(load_paper)
 FORMS = {
     "interval": "{mean} ({low} to {high})",
     "listed": "{mean}, {low} to {high}",
@@ -111,7 +112,8 @@ class Number:
 def pages() -> list[Path]:
     """Return the pages that have such numbers."""
     found = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-    return [page for page in found if FAMILIES.search(page.read_text(encoding="utf-8"))]
+    texts = {page: page.read_text(encoding="utf-8") for page in found}
+    return [page for page, text in texts.items() if FAMILIES.search(text) and OPENS.search(text)]
 
 
 def insert_numbers(page: str) -> str:
@@ -280,7 +282,7 @@ def compare_level(
     found: MeanOverSeeds, quantity: Quantity, paper: str, table: str, setting: str, method: str
 ) -> Number:
     """Return a mean over seeds, and the published one. They agree within the sum of both deviations."""
-    columns = [one for one in load_paper(paper).tables if (one.table, one.setting) == (table, setting)]
+    columns = [one for one in read_paper(paper).tables if (one.table, one.setting) == (table, setting)]
     cells = [one.cells[method] for one in columns if one.metric == ACCURACY.key and method in one.cells]
     if len(cells) != 1 or found.std is None:
         raise Wrong(f"found {len(cells)} values of {method} in table {table}, {setting}, of {paper}, allowed: one")
