@@ -1,7 +1,7 @@
 """Where the tables of results come from: a table at the foot of each page with results. `make docs` writes it.
 
 A page with marks `<!-- results/NAME ... -->` has a row for each sweep: its runs, seeds, versions, commits and hours.
-Below it are the rows with keys that are not the methods' defaults.
+Below it are the rows with keys that are not the methods' published values or defaults.
 The index of the pages has the hours of all sweeps.
 """
 

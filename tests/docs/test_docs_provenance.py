@@ -2,10 +2,19 @@
 
 import re
 from pathlib import Path
+from typing import get_type_hints
 
 import provenance
+import published_values
 import pytest
 import row_remarks
+from pydantic import TypeAdapter
+
+from raysim.config.lookup import resolve
+
+STATED = [
+    page for page in published_values.PAGES.glob("*.md") if published_values.COMMENT.search(page.read_text("utf-8"))
+]
 
 
 @pytest.mark.parametrize("page", provenance.pages(), ids=lambda page: page.stem)
@@ -32,11 +41,48 @@ def test_versions_and_seeds_are_read_from_the_runs() -> None:
     assert "| 2.14.1, 2.15.0 |" in row
 
 
-def test_remarks_name_the_keys_that_are_not_the_defaults() -> None:
-    """TARGET in configs/sweeps/data_free.yaml; the method's defaults are 25, 10, 256, 10, 10 and 128."""
+def test_remarks_name_the_keys_that_are_not_the_published_values() -> None:
+    """TARGET in configs/sweeps/data_free.yaml. Its page has what the authors' code has, for two datasets."""
     found = row_remarks.remarks_of("data_free")
-    wanted = {"kd=5.0", "calls=4", "batch=64", "steps=60", "bn=1.0", "width=16"}
-    assert set(found["TARGET"]) == {f"target.{key}" for key in wanted}
+    wanted = {
+        "kd=5.0": "25",
+        "calls=4": "10 or 200",
+        "batch=64": "256",
+        "steps=60": "10 or 50",
+        "bn=1.0": "0.1 or 10",
+        "width=16": "128",
+    }
+    assert set(found["TARGET"]) == {f"`target.{key}` (published {values})" for key, values in wanted.items()}
+    assert '`lander.moments="dataset"` (published "learned")' in found["LANDER"]
     assert "FedAvg" not in found
-    assert "| `data_free` | TARGET | `target.kd=5.0`, " in row_remarks.render_remarks(["data_free"])
-    assert row_remarks.render_remarks(["adapters"]) == ""
+    assert "| `data_free` | TARGET | `target.kd=5.0` (published 25), " in row_remarks.render_remarks(["data_free"])
+
+
+def test_a_default_that_is_not_the_published_value_is_a_remark() -> None:
+    """L2P's paper has 0.5, and raysim 0.1. FedAvgM's has 0.9, and 0.5 is neither its nor the default."""
+    assert [*row_remarks.differences("fed_l2p", {"pull": 0.1})] == ["`fed_l2p.pull=0.1` (published 0.5)"]
+    assert [*row_remarks.differences("fed_l2p", {"pull": 0.5})] == ["`fed_l2p.pull=0.5` (published, default 0.1)"]
+    assert [*row_remarks.differences("ewc", {"strength": 1.0})] == ["`ewc.strength=1.0` (default 10.0)"]
+    assert [*row_remarks.differences("ccvr", {"virtual": 2001})] == ["`ccvr.virtual=2001` (published 100 to 2000)"]
+
+
+def test_papers_of_the_repository_add_their_values() -> None:
+    """SPECIAL's lambda for Digit-10, VLCS, PACS and DN4IL, and C-FLAG's size of a sample."""
+    assert str(published_values.published_of("special")["lam"]) == "0.05, 0.15, 0.25 or 0.4"
+    assert str(published_values.published_of("c_flag")["sample_size"]) == "200"
+
+
+def test_methods_without_a_published_value_are_named() -> None:
+    assert row_remarks.unknown_of(["special_pacs"]) == ["er", "fedprox"]
+    assert "without a published value: `er`, `fedprox`." in row_remarks.render_remarks(["special_pacs"])
+
+
+@pytest.mark.parametrize("page", STATED, ids=lambda page: page.stem)
+def test_a_page_states_values_of_keys_that_its_method_has(page: Path) -> None:
+    keys = published_values.published_of(page.stem)
+    assert keys
+    assert keys.keys() <= published_values.defaults_of(page.stem).keys()
+    hints = get_type_hints(resolve("method", page.stem), include_extras=True)
+    for key, known in keys.items():
+        for value in known.values:
+            TypeAdapter(hints[key]).validate_python(value)
