@@ -43,11 +43,21 @@ def unknown_of(sweeps: Sequence[str]) -> list[str]:
 
 def remarks_of(sweep: str) -> dict[str, list[str]]:
     """Return by row the remarks on the keys of its methods, of all its test runs."""
-    found: dict[str, dict[str, None]] = {}
+    found: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
     for row, run in rows_of(sweep):
         for method, keys in methods_of(run).items():
-            found.setdefault(row, {}).update(dict.fromkeys(differences(method, keys)))
-    return {row: [*keys] for row, keys in found.items()}
+            for key, value, known in differences(method, keys):
+                found.setdefault(row, {}).setdefault((f"{method}.{key}", known), {})[json.dumps(value)] = None
+    return {row: [show(key, [*values], known) for (key, known), values in keys.items()] for row, keys in found.items()}
+
+
+def show(key: str, values: Sequence[str], known: str) -> str:
+    """Return a remark, such as `target.kd=5.0` (published 25), with all values that a row's settings have."""
+    try:
+        values = sorted(values, key=float)
+    except ValueError:  # a word or a list
+        values = sorted(values)
+    return f"`{key}={', '.join(values)}` ({known})"
 
 
 @cache
@@ -70,17 +80,16 @@ def methods_of(run: PackedRun) -> dict[str, Mapping[str, object]]:
     return {method: keys or {} for method, keys in methods.items()}
 
 
-def differences(method: str, keys: Mapping[str, object]) -> Iterator[str]:
-    """Yield a remark on each key of a method in a config that differs, such as `target.kd=5.0` (published 25.0)."""
+def differences(method: str, keys: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
+    """Yield the keys of a method in a config that differ, with their value and what is published or the default."""
     usual, published = defaults_of(method), published_of(method)
     for key, value in keys.items():
         is_usual = key in usual and same(usual[key], value)
         default = f"default {json.dumps(usual[key])}" if key in usual else "no default"
-        shown = f"`{method}.{key}={json.dumps(value)}`"
         if key not in published:
             if not is_usual:
-                yield f"{shown} ({default})"
+                yield key, value, default
         elif value not in published[key]:
-            yield f"{shown} (published {published[key]})"
+            yield key, value, f"published {published[key]}"
         elif not is_usual:
-            yield f"{shown} (published, {default})"
+            yield key, value, f"published, {default}"

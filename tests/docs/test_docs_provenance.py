@@ -59,11 +59,20 @@ def test_remarks_name_the_keys_that_are_not_the_published_values() -> None:
 
 
 def test_a_default_that_is_not_the_published_value_is_a_remark() -> None:
-    """L2P's paper has 0.5, and raysim 0.1. FedAvgM's has 0.9, and 0.5 is neither its nor the default."""
-    assert [*row_remarks.differences("fed_l2p", {"pull": 0.1})] == ["`fed_l2p.pull=0.1` (published 0.5)"]
-    assert [*row_remarks.differences("fed_l2p", {"pull": 0.5})] == ["`fed_l2p.pull=0.5` (published, default 0.1)"]
-    assert [*row_remarks.differences("ewc", {"strength": 1.0})] == ["`ewc.strength=1.0` (default 10.0)"]
-    assert [*row_remarks.differences("ccvr", {"virtual": 2001})] == ["`ccvr.virtual=2001` (published 100 to 2000)"]
+    """L2P's paper has 0.5, and raysim 0.1. No strength of EWC is published."""
+    assert list(row_remarks.differences("fed_l2p", {"pull": 0.1})) == [("pull", 0.1, "published 0.5")]
+    assert list(row_remarks.differences("fed_l2p", {"pull": 0.5})) == [("pull", 0.5, "published, default 0.1")]
+    assert list(row_remarks.differences("ewc", {"strength": 1.0, "mode": "online"})) == [
+        ("strength", 1.0, "default 10.0")
+    ]
+    assert list(row_remarks.differences("ccvr", {"virtual": 2001})) == [("virtual", 2001, "published 100 to 2000")]
+
+
+def test_values_of_a_row_s_settings_are_one_remark() -> None:
+    """The leaderboard's five settings have three sizes of a sample from the memory, none of them the published 32."""
+    assert row_remarks.show("er.sample_size", ["16", "50", "8"], "default null") == (
+        "`er.sample_size=8, 16, 50` (default null)"
+    )
 
 
 def test_papers_of_the_repository_add_their_values() -> None:
