@@ -5,7 +5,8 @@ A page of a method states them in a comment, below the sentences about them:
     <!-- published values: {rest: defaults, second_pass: [true], virtual: {least: 100, most: 2000}} -->
 
 A key has a list of values, or a range. With `rest: defaults` the other keys' defaults are the published values. The
-papers of raysim/published/ add what they state in any setting. A value that a paper leaves open is not here.
+papers of raysim/published/ add what they state in any setting. With an empty list a key has no published value, whatever
+they state.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def published_of(method: str) -> Mapping[str, Known]:
     for keys in _of_papers().get(method, []):
         for key, value in keys.items():
             found.setdefault(key, []).append(value)
-    return {key: Known(_single(found.get(key, [])), ends.get(key)) for key in [*found, *(ends.keys() - found.keys())]}
+    known_keys = [key for key in dict.fromkeys([*found, *ends]) if stated.get(key) != []]
+    return {key: Known(_single(found.get(key, [])), ends.get(key)) for key in known_keys}
 
 
 @cache

@@ -34,6 +34,19 @@ def test_the_index_has_the_hours_of_all_runs() -> None:
     assert re.search(r"The [\d,]{5,} finished runs in `results/` took \d+ hours", text)
 
 
+def test_the_index_of_methods_has_the_remarks_of_their_pages() -> None:
+    text = provenance.METHODS.read_text(encoding="utf-8")
+    assert text == provenance.insert_remarks(text), "run `make docs`"
+
+
+def test_all_results_have_remarks() -> None:
+    """Each sweep is on a page of results, or on another page, of which the index of methods has the remarks."""
+    on_pages = {sweep for page in provenance.pages() for sweep in provenance.sweeps_of(page.read_text("utf-8"))}
+    packed = {file.name.removesuffix(".jsonl.gz") for file in (provenance.ROOT / "results").iterdir()}
+    assert on_pages.isdisjoint(provenance.sweeps_elsewhere())
+    assert packed == on_pages | set(provenance.sweeps_elsewhere())
+
+
 def test_versions_and_seeds_are_read_from_the_runs() -> None:
     """results/re_fed: seeds 0 to 4, of which 3 and 4 were run with another torch."""
     row = provenance.render_provenance("<!-- results/re_fed -->").splitlines()[2]
@@ -79,6 +92,7 @@ def test_papers_of_the_repository_add_their_values() -> None:
     """SPECIAL's lambda for Digit-10, VLCS, PACS and DN4IL, and C-FLAG's size of a sample."""
     assert str(published_values.published_of("special")["lam"]) == "0.05, 0.15, 0.25 or 0.4"
     assert str(published_values.published_of("c_flag")["sample_size"]) == "200"
+    assert "beta" not in published_values.published_of("der")  # 0 in the papers' DER, and not said of DER++
 
 
 def test_methods_without_a_published_value_are_named() -> None:
