@@ -5,8 +5,8 @@ A page of a method states them in a comment, below the sentences about them:
     <!-- published values: {rest: defaults, second_pass: [true], virtual: {least: 100, most: 2000}} -->
 
 A key has a list of values, or a range. With `rest: defaults` the other keys' defaults are the published values. The
-papers of raysim/published/ add what they state in any setting. With an empty list a key has no published value, whatever
-they state.
+papers of raysim/published/ add what they state in any setting. With an empty list a key has no published value,
+whatever they state.
 """
 
 from __future__ import annotations
