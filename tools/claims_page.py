@@ -102,8 +102,7 @@ def render_summary(papers: Sequence[Paper]) -> str:
     """Return the sentence that counts the verdicts."""
     counts = Counter(claim.verdict for paper in papers for claim in paper.claims)
     *most, last = [f"{counts[verdict]} {words}" for verdict, words in COUNTED.items()]
-    tested = f"Of {counts.total()} claims that were tested, {', '.join(most)}, and {last}."
-    return f"{tested} The last line of each paper says what was not run."
+    return f"Of {counts.total()} claims, {', '.join(most)} and {last}."
 
 
 def render_verdicts(papers: Sequence[Paper]) -> str:
