@@ -55,8 +55,7 @@ def published_of(method: str) -> Mapping[str, Known]:
     ends: dict[str, tuple[float, float]] = {}
     stated = dict(_of_page(method))
     if stated.pop("rest", None) == "defaults":
-        for key, default in defaults_of(method).items():
-            found[key] = [default] if key not in stated else []
+        found = {key: [default] for key, default in defaults_of(method).items() if key not in stated}
     for key, known in stated.items():
         if isinstance(known, Mapping):
             ends[key] = (known["least"], known["most"])
