@@ -241,6 +241,8 @@ def measure_family(keys: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
     key = keys.get("metric", ACCURACY.key)
     if key not in QUANTITIES:
         raise Wrong(f"found the metric {key}, allowed: {', '.join(QUANTITIES)}")
+    if keys.get("unit", "%") != "%":
+        raise Wrong(f"found the unit {keys['unit']}, allowed: %, or no unit")
     sweeps = [keys["of"]] if isinstance(keys["of"], str) else keys["of"]
     quantities: list[Quantity] = []
 

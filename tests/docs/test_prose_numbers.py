@@ -91,6 +91,7 @@ def test_a_number_on_two_lines_stays_there():
         ("pairs:", "pair:", "found pair in pacs, allowed: changes, in, levels, metric, of"),
         ("of: special_pacs", "of: special_pacs, metric: accurate", "found the metric accurate, allowed: average_acc"),
         ("of: special_pacs", "of: special_orders", "found several rows lambda 0.1 in special_orders"),
+        ("of: special_pacs", "of: special_pacs, unit: MiB", "found the unit MiB, allowed: %"),
         ("of: special_pacs, ", "together: [digits], ", "found pairs in pacs, allowed: together"),
         ("{of: special_pacs, pairs: {peak: [lambda 0.1, lambda 0]}}", "{together: [digits]}", "found digits, allowed:"),
         ("of: special_pacs", "of: data_free", "found no row lambda 0.1 in data_free"),
