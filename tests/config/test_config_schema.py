@@ -36,6 +36,7 @@ DEFAULTS: dict[str, object] = {
         "download": True,
         "train_samples": None,
         "normalize": "none",
+        "input_scale": 1.0,
         "augment": [],
         "unlabelled": None,
         "label_rate": None,
