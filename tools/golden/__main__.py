@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from golden.changelog import CHANGELOG, entry_for, problems
+from golden.changelog import CHANGELOG, entry_for, listed, problems
 from golden.choice import GOLDEN, PRECISIONS
 from golden.kept import Hashes, KeptFile, read_kept, write_accuracies, write_kept
 from golden.machine import Machine
@@ -25,14 +25,15 @@ def main(given: Sequence[str] | None = None) -> int:
     now = {file.stem: file for file in moved(kept, computed)}
     for file in now.values():
         write_kept(file)
-    new = {
-        file.tokens[place]: [*file.moves[place]]
-        for stem, file in now.items()
-        for place in range(len(kept[stem].moves) if stem in kept else 0, len(file.moves))
-    }
-    print(*(f"{', '.join(runs)} moved ({token})" for token, runs in new.items()) or ["no golden run moved"], sep="\n")
-    if new:
-        print(f"\nCHANGELOG.md needs an entry, or the tokens in the one that you wrote:\n\n{entry_for(new)}")
+    new = {stem: range(len(kept[stem].moves) if stem in kept else 0, len(file.moves)) for stem, file in now.items()}
+    changed = {stem: now[stem].moves[place] for stem, places in new.items() for place in places}
+    print(*(f"{stem}: {listed([*runs])}" for stem, runs in changed.items()), sep="\n")
+    print(f"{len(changed)} kept files changed")
+    if changed:
+        tokens = {
+            now[stem].tokens[place]: [*now[stem].moves[place]] * bool(place) for stem in new for place in new[stem]
+        }
+        print(f"CHANGELOG.md needs this entry, or its tokens in one that you wrote:\n\n{entry_for(tokens)}")
     return int(bool(problems(now.values(), CHANGELOG.read_text(encoding="utf-8"))))
 
 

@@ -1,9 +1,10 @@
 """The kept golden runs: a file for each machine and precision, and the accuracies for all other machines.
 
-A file is a list of moves, oldest first. A move has the hashes of the runs that are new or other than before, so the
-last move that names a run has its hashes. Each move has a token, the hash of itself, of all moves before it and of the
-file's name. CHANGELOG.md has the token in the line that names the runs. Whoever changes a hash gets another token, which
-no line has. This needs no history of Git.
+A file is a list of moves, oldest first. A move has the hashes of the runs that are new or differ from before. So the
+last move that names a run has its hashes.
+
+Each move has a token: the hash of the file's name, of all moves before, and of the move. CHANGELOG.md has the token in
+the entry that names the runs. A changed hash gives another token, which no entry has. This needs no history of Git.
 """
 
 from __future__ import annotations

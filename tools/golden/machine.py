@@ -1,4 +1,4 @@
-"""Whose bits these are: torch's version, the CPU's instructions, the precision, and what arithmetic gives there.
+"""What decides the bits of golden runs: torch's version, the CPU's instructions, the precision, and the arithmetic.
 
 Two CPUs with the same instructions may still round differently, as MKL and oneDNN choose kernels by the CPU's maker. So
 the results of a few operations on fixed numbers are hashed as well, without any code of raysim. Where these agree,

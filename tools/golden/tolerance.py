@@ -2,16 +2,17 @@
 
 **A share of test samples** (accuracy, and every metric between 0 and 1) may differ by one test sample of n, 1/n.
 
-- A golden run makes at most 2^14 operations in a row, each on the result of the one before: 48 local steps, with up to
-  350 additions in each for the sums of a forward and a backward pass.
-- float32 rounds each with a relative error of at most 2^-24. Errors that all add up are 2^-10 of a logit.
-- So a sample's answer can change only if its two best logits differ by less than 2^-10 of their size. Of 48 samples with
-  differences that are spread over that size, 48 x 2^-10 = 0.05 are so close. Two of them in one test set have a
-  probability of 0.05^2 / 2, which is one in 900.
+- A run has fewer than 2^6 local steps in a row, and each has fewer than 2^15 roundings in a row.
+- float32 rounds by at most 2^-24 of a number. With random signs, 2^21 of them add up to 2^-13.5 of a logit.
+- Let training amplify that by a factor of 11. Then a logit moves by 2^-10 of its size.
+- A sample's answer can change only if its two largest logits are that close. Let their difference be spread evenly over
+  a logit's size. Then 48 x 2^-10 = 0.05 of 48 samples are that close.
+- Two of them are in one cell with a probability of 0.05^2 / 2, which is one in 900.
 
 **Another number**, such as perplexity, may differ by 2^-10 of itself, as it is continuous in the logits.
 
-bfloat16 rounds by 2^-8, but such runs sum in float32, and their weights are float32.
+Runs in bfloat16 round the inputs of products by 2^-9. A difference grows to that where it crosses such a rounding, which
+few do: their sums and weights are float32.
 """
 
 from __future__ import annotations
