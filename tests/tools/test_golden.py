@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden.__main__ import by_file, moved
+from golden.__main__ import by_file, told
 from golden.changelog import CHANGELOG, entries, entry_for, problems
 from golden.choice import GOLDEN, KINDS, PRECISIONS
 from golden.kept import FOLDER, KeptFile, read_accuracies, read_kept, write_kept
 from golden.machine import Machine, this_machine
+from golden.moving import accuracies_after, files_after, names_moved, new_moves
 from golden.running import Outcome, outcome
 from golden.tolerance import bound, differences
 
@@ -99,13 +100,45 @@ def test_one_entry_may_name_the_moves_of_several_machines() -> None:
 def test_what_moves_here_is_unknown_elsewhere() -> None:
     """Until it is computed there. A machine that is new, or a run that is, moves nothing elsewhere."""
     kept = {"here": ONE, "there": KeptFile("there").moved({"er": B, "table": B})}
-    now = {file.stem: file for file in moved(kept, {"here": {"er": C, "table": B, "arrivals": A}, "new": {"er": B}})}
+    computed = {"here": {"er": C, "table": B, "arrivals": A}, "new": {"er": B}}
+    assert names_moved(kept, computed) == {"er"}
+    now = files_after(kept, computed)
     assert now["here"].hashes == {"er": C, "table": B, "arrivals": A}
     assert now["there"].hashes == {"er": None, "table": B}
     assert now["new"].moves == [{"er": B}]
-    later = {file.stem: file for file in moved(now, {"there": {"er": A, "table": B}})}
+    assert new_moves(kept, now) == {
+        "here": {now["here"].tokens[1]: {"er": C, "arrivals": A}},
+        "new": {now["new"].tokens[0]: {"er": B}},
+        "there": {now["there"].tokens[1]: {"er": None}},
+    }
+    later = files_after(now, {"there": {"er": A, "table": B}})
     assert later["there"].hashes == {"er": A, "table": B}
     assert later["here"] == now["here"]
+
+
+def test_accuracies_stay_unless_a_run_moved() -> None:
+    """One sample more is within the tolerance of another machine; here it is a move."""
+    more = Outcome("ab", "cd", {"domain_il": [[0.5 + 1 / 48, None], [0.25, 0.75]]}, [48, 16])
+    far = replace(more, accuracy={"domain_il": [[0.6, None], [0.25, 0.75]]})
+    assert accuracies_after({"er": KEPT}, {"er": more}, {}) == {"er": KEPT}
+    for kept, found, moved in (({"er": KEPT}, more, {"er"}), ({}, more, {}), ({"er": KEPT}, far, {})):
+        assert accuracies_after(kept, {"er": found}, moved) == {"er": {"accuracy": found.accuracy, "samples": [48, 16]}}
+
+
+def test_the_command_says_what_the_changelog_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text(written(*ONE.tokens))
+    monkeypatch.setattr("golden.__main__.CHANGELOG", changelog)
+    assert told({"here": ONE}, {"here": ONE}) == 0
+    assert capsys.readouterr().out == "no golden run moved\n"
+    two = ONE.moved({"table": C})
+    assert told({"here": ONE}, {"here": two}) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("here: `table`\n")
+    changelog.write_text(f"{written(*ONE.tokens)}{said.splitlines()[-1]}\n")
+    assert told({"here": ONE}, {"here": two}) == 0
 
 
 def test_a_share_may_differ_by_one_sample_and_another_number_by_its_rounding() -> None:

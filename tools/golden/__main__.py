@@ -4,63 +4,58 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from golden.changelog import CHANGELOG, entry_for, listed, problems
 from golden.choice import GOLDEN, PRECISIONS
-from golden.kept import Hashes, KeptFile, read_kept, write_accuracies, write_kept
+from golden.kept import KeptFile, read_accuracies, read_kept, write_accuracies, write_kept
 from golden.machine import Machine
+from golden.moving import accuracies_after, files_after, names_moved, new_moves
 from golden.running import AVX2, Outcome, carry_out
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Carry the runs out and write what moved. Return 1 if CHANGELOG.md does not name it yet."""
+    """Carry the runs out and write what moved. Return 1 if CHANGELOG.md lacks something, 2 if a run failed."""
     argparse.ArgumentParser(prog="golden", description=__doc__, allow_abbrev=False).parse_args(given)
+    try:
+        machine, found = carry_out(GOLDEN)
+        computed = by_file(machine, found)
+        if machine.capability == "AVX512":
+            computed |= by_file(*carry_out(GOLDEN, variables=AVX2))
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 2
     kept = read_kept()
-    machine, found = carry_out(GOLDEN)
-    computed = {**by_file(machine, found)}
-    write_accuracies(found)
-    if machine.capability == "AVX512":
-        computed |= by_file(*carry_out(GOLDEN, variables=AVX2))
-    now = {file.stem: file for file in moved(kept, computed)}
+    now = files_after(kept, computed)
     for file in now.values():
         write_kept(file)
-    new = {stem: range(len(kept[stem].moves) if stem in kept else 0, len(file.moves)) for stem, file in now.items()}
-    changed = {stem: now[stem].moves[place] for stem, places in new.items() for place in places}
-    print(*(f"{stem}: {listed([*runs])}" for stem, runs in changed.items()), sep="\n")
-    print(f"{len(changed)} kept files changed")
-    if changed:
-        tokens = {
-            now[stem].tokens[place]: [*now[stem].moves[place]] * bool(place) for stem in new for place in new[stem]
-        }
-        print(f"CHANGELOG.md needs this entry, or its tokens in one that you wrote:\n\n{entry_for(tokens)}")
-    return int(bool(problems(now.values(), CHANGELOG.read_text(encoding="utf-8"))))
+    write_accuracies(accuracies_after(read_accuracies(), found, names_moved(kept, computed)))
+    return told(kept, now)
 
 
-def by_file(machine: Machine, found: Mapping[str, Outcome]) -> dict[str, dict[str, Hashes]]:
+def told(kept: Mapping[str, KeptFile], now: Mapping[str, KeptFile]) -> int:
+    """Print what moved and what CHANGELOG.md lacks, and return 1 if it lacks something."""
+    new = new_moves(kept, now)
+    for stem, moves in new.items():
+        print(*(f"{stem}: {listed([*move])}" for move in moves.values()), sep="\n")
+    if not new:
+        print("no golden run moved")
+    lacking = problems(now.values(), CHANGELOG.read_text(encoding="utf-8"))
+    if lacking:
+        begun = {token for file in now.values() for token in file.tokens[:1]}
+        named = {token: [] if token in begun else [*move] for moves in new.values() for token, move in moves.items()}
+        print("", "CHANGELOG.md lacks:", *lacking, sep="\n")
+        if named:
+            print("", "It needs this entry, or the tokens in one that you wrote:", entry_for(named), sep="\n")
+    return int(bool(lacking))
+
+
+def by_file(machine: Machine, found: Mapping[str, Outcome]) -> dict[str, dict[str, Mapping[str, str]]]:
     """Return the hashes of runs by the stem of their kept file."""
-    files: dict[str, dict[str, Hashes]] = {}
+    files: dict[str, dict[str, Mapping[str, str]]] = {}
     for name, one in found.items():
         files.setdefault(machine.stem(PRECISIONS[name]), {})[name] = one.hashes
     return files
-
-
-def moved(kept: Mapping[str, KeptFile], computed: Mapping[str, Mapping[str, Hashes]]) -> Iterator[KeptFile]:
-    """Yield all files after the computed hashes.
-
-    A run that moved here moves on other machines, too. Their hashes of it are None until they are computed there.
-    """
-    elsewhere = {
-        name
-        for stem, hashes in computed.items()
-        if stem in kept
-        for name, value in hashes.items()
-        if kept[stem].hashes.get(name) not in (None, value)
-    }
-    for stem in sorted({*kept, *computed}):
-        file = kept.get(stem, KeptFile(stem))
-        stale = dict.fromkeys(sorted(elsewhere & {*file.hashes}))
-        yield file.moved(computed.get(stem, stale))
 
 
 if __name__ == "__main__":

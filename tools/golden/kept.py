@@ -18,8 +18,6 @@ from typing import Any
 
 from bits.trees import TOOLS
 
-from golden.running import Outcome
-
 FOLDER = TOOLS.parent / "tests" / "golden"
 ACCURACIES = "accuracies.json"
 
@@ -73,15 +71,15 @@ def write_kept(file: KeptFile, folder: Path = FOLDER) -> None:
     (folder / f"{file.stem}.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
 
 
-def read_accuracies(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+def read_accuracies(folder: Path = FOLDER) -> dict[str, Mapping[str, Any]]:
     """Return by run its `accuracy` matrices, by protocol, and the number of test `samples` of each task."""
-    found: dict[str, dict[str, Any]] = json.loads((folder / ACCURACIES).read_text(encoding="utf-8"))
+    path = folder / ACCURACIES
+    found: dict[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
 
 
-def write_accuracies(found: Mapping[str, Outcome], folder: Path = FOLDER) -> None:
+def write_accuracies(kept: Mapping[str, Mapping[str, Any]], folder: Path = FOLDER) -> None:
     """Write the accuracies of runs, one run a line."""
-    kept = {name: {"accuracy": one.accuracy, "samples": one.samples} for name, one in found.items()}
     (folder / ACCURACIES).write_text(f"{_lines(kept)}\n", encoding="utf-8")
 
 

@@ -11,7 +11,7 @@
 
 **Another number**, such as perplexity, may differ by 2^-10 of itself, as it is continuous in the logits.
 
-Runs in bfloat16 round the inputs of products by 2^-9. A difference grows to that where it crosses such a rounding, which
+Runs in bfloat16 round the inputs of products by 2^-9. A difference grows to that where it crosses such a rounding. Only
 few do: their sums and weights are float32.
 """
 
