@@ -16,6 +16,7 @@ from golden.moving import accuracies_after, files_after, names_moved, new_moves
 from golden.running import Outcome, outcome
 from golden.tolerance import bound, differences
 
+PAGE = Path(__file__).parents[2] / "docs" / "stability.md"
 A, B, C = ({"model": letter * 64, "results": letter * 64} for letter in "abc")
 ONE = KeptFile("here").moved({"er": A, "table": B})
 KEPT = {"accuracy": {"domain_il": [[0.5, None], [0.25, 0.75]]}, "samples": [48, 16]}
@@ -30,6 +31,8 @@ def test_there_are_24_runs_in_one_process() -> None:
     assert {run.way for run in GOLDEN.values()} == {"local"}
     assert {name for name, precision in PRECISIONS.items() if precision == "bfloat16"} == {"kept momentum, bf16"}
     assert len({*KINDS.values()}) == 24
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Golden runs\n")[2].partition("\n## ")[0]
+    assert [name for name in GOLDEN if f"`{name}`" not in section] == []
 
 
 def test_every_run_is_kept_and_named() -> None:
