@@ -11,7 +11,7 @@ marked = $(sort $(shell grep -rlE 'mark\.$(1)\b' tests --include='*.py'))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint check format docs site wheel twins bits golden clean
+.PHONY: help install demo test test-all lint check format docs site site-version wheel twins bits golden clean
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -62,6 +62,12 @@ site: $(INSTALLED) ## write the documentation as a site into site/, the gallery'
 	$(BIN)/python tools/gallery.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	$(BIN)/python tools/site_check.py
+
+site-version: $(INSTALLED) ## add the site of VERSION=1.0 to the branch gh-pages, as the latest; nothing is pushed
+	$(if $(VERSION),,$(error found no VERSION, allowed: MAJOR.MINOR, such as make site-version VERSION=1.0))
+	$(BIN)/python tools/gallery.py
+	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(VERSION) latest
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike set-default latest
 
 wheel: $(INSTALLED) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
