@@ -48,7 +48,7 @@ format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.md, the methods' keys, the tables of choose.md, methods/ and results/
+docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.md, the methods' keys, the tables of choose.md, claims.md, methods/ and results/
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/command_reference.py
 	$(BIN)/python tools/leaderboard_page.py
@@ -56,6 +56,7 @@ docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.
 	$(BIN)/python tools/method_chooser.py
 	$(BIN)/python tools/method_table.py
 	$(BIN)/python tools/prose_numbers.py
+	$(BIN)/python tools/claims_page.py
 	$(BIN)/python tools/provenance.py
 
 site: $(INSTALLED) ## write the documentation as a site into site/, the gallery's figures made anew, and look at it

@@ -41,7 +41,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Choose": ["choose.md", "scenarios.md", "gallery.md", "leaderboard.md", "coming_from.md"],
     "Methods": ["methods/README.md", "methods/*.md"],
     "Reference": ["config.md", "command_line.md", "api.md", "run_directory.md", "metrics.md", "figures.md"],
-    "Results": ["results/README.md", "results/*.md", "twins.md", "reproducing.md", "benchmarks.md"],
+    "Results": ["results/README.md", "claims.md", "results/*.md", "twins.md", "reproducing.md", "benchmarks.md"],
     "Explain": ["architecture.md", "statistics.md"],
     "Project": [
         "stability.md",
