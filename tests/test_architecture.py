@@ -30,6 +30,7 @@ LAYERS = (
     ("launch",),
     ("sweeps",),
     ("reports", "live"),
+    ("reproducing",),
     ("cli", "command_line", "shell_completion", "__init__", "__main__"),
 )
 """From the ground up: a module imports from its own folder and from those below it, never from beside or above."""
