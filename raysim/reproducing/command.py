@@ -18,13 +18,15 @@ from raysim.reproducing.listing import (
     describe_block,
     describe_end,
     describe_papers,
-    describe_row,
+    describe_rows,
     describe_values,
 )
 from raysim.reproducing.measured import read_packed_rows, read_rows_below
 from raysim.reproducing.needs import HOUR, DataNeeds, DataSearch, RowTime, estimate_time
 from raysim.reproducing.rows import PaperRow, find_rows, list_rows, make_sweep, name_rows
+from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import SweepPlan, plan_sweep
+from raysim.sweeps.grid import expand_sweep
 from raysim.sweeps.shown import carry_out_shown
 from raysim.system.errors import ConfigError, single_line
 from raysim.system.progress import show_progress, tell_progress
@@ -32,10 +34,11 @@ from raysim.system.progress import show_progress, tell_progress
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """What the command line asked for, with the paper's rows that it names."""
+    """What the command line asked for, with all rows of the paper, and those that it names."""
 
     name: str
     paper: PublishedPaper
+    every: Sequence[PaperRow]
     rows: Sequence[PaperRow]
     overrides: Sequence[str]
     seeds: int | None
@@ -52,11 +55,15 @@ class _Request:
         source, changes = make_sweep(row, self.name, self.seeds)
         return plan_sweep(source, [dict(data.changes), changes, *self.overrides], self.directory(row))
 
+    def expand(self, row: PaperRow, data: DataNeeds | None = None) -> list[Cell]:
+        """Return the runs of a row's sweep, whatever is in its directory. Raises ConfigError."""
+        source, changes = make_sweep(row, self.name, self.seeds)
+        found = {} if data is None else dict(data.changes)
+        return expand_sweep(source, [found, changes, *self.overrides])[1]
+
     def config(self, row: PaperRow) -> Config | None:
         """Return the config by which a row's data are looked for."""
-        if row.config is None or not self.overrides:
-            return row.config
-        return next(iter(self.plan(row, DataNeeds((), "")).runs))[0].config
+        return self.expand(row)[0].config if self.overrides and row.config is not None else row.config
 
 
 def reproduce(parser: ArgumentParser, asked: Namespace, log: str) -> int:
@@ -89,7 +96,7 @@ def _read_request(parser: ArgumentParser, asked: Namespace) -> _Request:
         rows = list_rows(paper)
     wanted = rows if asked.row is None else find_rows(rows, asked.row, asked.paper)
     out = Path("runs", "reproduce", asked.paper) if asked.out is None else Path(asked.out)
-    return _Request(asked.paper, paper, wanted, asked.overrides, asked.seeds, asked.jobs, asked.local, out)
+    return _Request(asked.paper, paper, rows, wanted, asked.overrides, asked.seeds, asked.jobs, asked.local, out)
 
 
 def _list(request: _Request, every: bool, estimates: bool) -> None:
@@ -103,8 +110,7 @@ def _list(request: _Request, every: bool, estimates: bool) -> None:
         _print(describe_block(request.paper, block, str(data) if data else "not known, as raysim refuses its rows"))
         whys = dict.fromkeys(single_line(one.why) for one in times.values() if one.why)
         _print(f"  hours not known: {why}" for why in whys)
-        for row in block:
-            _print(describe_row(request.paper, row, measured.get(row), times.get(row), every))
+        _print(describe_rows(request.paper, block, measured, times, every))
         print(flush=True)
     _print(describe_end(request.name, request.paper, missing))
 
@@ -120,15 +126,14 @@ def _look_at(
     data = search.find(config)
     if data.missing or not estimates:
         return data, {}
-    return data, {row: _estimate(request, row, request.plan(row, data)) for row in known}
+    return data, {row: _estimate(request, row, request.expand(row, data)) for row in known}
 
 
-def _estimate(request: _Request, row: PaperRow, plan: SweepPlan) -> RowTime:
-    left = [cell for cell, progress in plan.runs if progress not in ("done", "diverged")]
-    if not left:
+def _estimate(request: _Request, row: PaperRow, runs: Sequence[Cell]) -> RowTime:
+    if not runs:
         return RowTime(0.0)
     tell_progress(f"estimating {row.number} ({row.name})")
-    return estimate_time(left[0].config, len(left), request.jobs, request.local)
+    return estimate_time(runs[0].config, len(runs), request.jobs, request.local)
 
 
 def _plan_row(request: _Request, row: PaperRow) -> tuple[PaperRow, SweepPlan]:
@@ -148,6 +153,21 @@ def _plan_row(request: _Request, row: PaperRow) -> tuple[PaperRow, SweepPlan]:
     return row, request.plan(row, data)
 
 
+def _find_hours(request: _Request, row: PaperRow, search: DataSearch) -> tuple[float, SweepPlan]:
+    """Return the hours that the runs of a row need which are not done, and its sweep. Raises ConfigError: unknown."""
+    config = request.config(row)
+    if config is None:
+        raise ConfigError("raysim refuses them, see --list")
+    data = search.find(config)
+    if data.missing:
+        raise ConfigError(f"data: {data}")
+    plan = request.plan(row, data)
+    time = _estimate(request, row, [cell for cell, progress in plan.runs if progress not in ("done", "diverged")])
+    if time.hours is None:
+        raise ConfigError(time.why)
+    return time.hours, plan
+
+
 def _choose(request: _Request, hours: float) -> list[tuple[PaperRow, SweepPlan]]:
     """Return the rows that fit the hours, the shortest first, and say which others there are.
 
@@ -158,21 +178,11 @@ def _choose(request: _Request, hours: float) -> list[tuple[PaperRow, SweepPlan]]
     unknown: dict[str, int] = {}
     with show_progress("estimating", sys.stderr):
         for row in request.rows:
-            config = request.config(row)
-            data = None if config is None else search.find(config)
-            if data is None:
-                why = "raysim refuses them"
-            elif data.missing:
-                why = f"missing data: {', '.join(data.missing)}"
-            else:
-                plan = request.plan(row, data)
-                found = _estimate(request, row, plan)
-                if found.hours is not None:
-                    times[row] = found.hours, plan
-                    continue
-                why = found.why
-            unknown[why] = unknown.get(why, 0) + 1
-    _print(f"left out: {count} row{'s' * (count > 1)} ({why})" for why, count in unknown.items())
+            try:
+                times[row] = _find_hours(request, row, search)
+            except ConfigError as error:
+                unknown[str(error)] = unknown.get(str(error), 0) + 1
+    _print(f"left out: {count} row{'s' * (count > 1)}: {why}" for why, count in unknown.items())
     chosen: list[tuple[PaperRow, SweepPlan]] = []
     left = hours
     for row, (needed, plan) in sorted(times.items(), key=lambda one: one[1][0]):
@@ -207,7 +217,7 @@ def _carry_out(
 
 def _compare(request: _Request, rows: Sequence[PaperRow]) -> Iterator[str]:
     """Yield the rows beside the paper's values, and beside those of the packed results."""
-    here = read_rows_below({row: request.directory(row) for row in rows})
+    here = read_rows_below({row: request.directory(row) for row in request.every})  # gains are over other rows
     with show_progress("reading the results", sys.stderr):
         packed, _ = read_packed_rows(rows)
     for row in rows:

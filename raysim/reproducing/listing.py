@@ -19,11 +19,12 @@ from raysim.reproducing.needs import RowTime
 from raysim.reproducing.rows import PaperRow
 
 MEANING = (
-    "here: the mean with its 95% interval over seeds (Student's t); agrees: the means differ by at most the sum of "
-    "both standard deviations"
+    "Here: the mean with its 95% interval over seeds (Student's t). Agrees: the means differ by at most the sum of "
+    "both standard deviations. Supported: the gain is significant."
 )
 
 Measured = Mapping[PaperRow, MeasuredRow]
+Times = Mapping[PaperRow, RowTime]
 
 
 def describe_papers() -> Iterator[str]:
@@ -32,7 +33,7 @@ def describe_papers() -> Iterator[str]:
     width = max(map(len, names))
     for name in names:
         yield f"{name:<{width}}  {load_paper(name).citation}"
-    yield "rows of a paper: raysim reproduce PAPER"
+    yield "List a paper's rows: raysim reproduce PAPER"
 
 
 def blocks_of(rows: Sequence[PaperRow]) -> list[list[PaperRow]]:
@@ -51,15 +52,19 @@ def describe_block(paper: PublishedPaper, block: Sequence[PaperRow], data: str) 
         yield f"  departs: {'; '.join(departures)}"
 
 
-def describe_row(
-    paper: PublishedPaper, row: PaperRow, measured: MeasuredRow | None, time: RowTime | None, all_metrics: bool
+def describe_rows(
+    paper: PublishedPaper, block: Sequence[PaperRow], measured: Measured, times: Times, all_metrics: bool
 ) -> Iterator[str]:
-    """Yield the lines of a row: its number, method and hours, and for each column the published and measured values."""
-    hours = NOTHING if time is None or time.seconds is None else in_hours(time.seconds)
-    yield f"  {row.number:>3}  {row.method}" + f"  ({hours})" * (hours != NOTHING)
-    if row.problem:
-        yield f"       raysim refuses it: {row.problem}"
-    yield from (f"       {line}" for line in describe_values(paper, row, measured, all_metrics))
+    """Yield the lines of a block's rows: number, method, hours, and the published and measured values by column."""
+    width = max(len(row.method) for row in block)
+    for row in block:
+        time = times.get(row)
+        hours = NOTHING if time is None or time.seconds is None else in_hours(time.seconds)
+        refused = [f"raysim refuses it: {row.problem}"] if row.problem else []
+        begin = f"{row.number:>5}  {row.method:<{width}}  {hours:>8}"
+        for line in (*refused, *describe_values(paper, row, measured.get(row), all_metrics)):
+            yield f"{begin}  {line}"
+            begin = " " * len(begin)
 
 
 def describe_values(
@@ -85,8 +90,8 @@ def describe_end(name: str, paper: PublishedPaper, missing: Sequence[str]) -> It
     """Yield the notes below a list of rows."""
     yield MEANING
     if missing:
-        what = f"the packed results of {', '.join(missing)} are not here"
-        yield f"not here: {what}; a clone of raysim's repository has them in results/"
+        what = f"The packed results of {', '.join(missing)} are not here"
+        yield f"{what}; a clone of raysim's repository has them in results/."
     if paper.elsewhere:
-        yield f"on data of no table: raysim sweep {' | '.join(paper.elsewhere)}"
-    yield f"run a row: raysim reproduce {name} ROW, with its number or SETTING/METHOD[@SWEEP]"
+        yield f"The claims on other data: {', '.join(paper.elsewhere)}; run one with raysim sweep NAME."
+    yield f"Run a row: raysim reproduce {name} ROW. ROW is its number or SETTING/METHOD, with @SWEEP for a sweep's row."

@@ -42,9 +42,9 @@ def read_packed_rows(rows: Sequence[PaperRow]) -> tuple[dict[PaperRow, MeasuredR
         tell_progress(f"reading the results of {sweep}")
         settings = group_runs(find_runs([file], []), [])
         for row in rows:
-            if row not in found and sweep in row.measured_in:
-                if (one := _find_group(settings, row.measured_in[sweep])) is not None:
-                    found[row] = one
+            labels = None if row in found else row.measured_in.get(sweep)
+            if labels is not None and (one := _find_group(settings, labels)) is not None:
+                found[row] = one
     return found, missing
 
 
@@ -93,7 +93,8 @@ def find_row_gains(paper: PublishedPaper, row: PaperRow, measured: MeasuredRow) 
     """Return the gains that the paper claims for a row, over the rows that were measured in the same setting."""
     columns = match_rows(paper, row.setting, measured.setting)
     gains = (gain for found in find_gains(paper, measured.setting, columns) for gain in found)
-    return [gain for gain in gains if gain.group is measured.group]
+    own = columns_of(paper, row)
+    return [gain for gain in gains if gain.group is measured.group and any(gain.column is one for one in own)]
 
 
 def describe_cell(column: PublishedColumn, row: PaperRow, level: Level | None) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """What a row of a paper needs: its data, found or not, and its hours on this machine."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from raysim.config import Config
+from raysim.config.error_text import shorten
 from raysim.config.lookup import table
 from raysim.data import DOWNLOADS
 from raysim.data.loading import list_datasets, load_dataset, resolve_root
@@ -15,6 +16,7 @@ from raysim.system.errors import ConfigError, RunError, single_line
 from raysim.system.progress import tell_progress
 
 HOUR = 3600.0
+LONGEST_NAMES = 120  # characters of the names of datasets in a line
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,19 @@ class DataNeeds:
     changes: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        names = ", ".join(dict.fromkeys(self.titles))
+        names = dict.fromkeys(self.titles)
         if self.changes:
-            return f"{names} (found: {self.changes['dataset.path']} in {self.root})"
+            return f"{_join(names)}: found as {self.changes['dataset.path']} in {self.root}"
         if not self.missing:
-            return f"{names} (found)"
+            return f"{_join(names)}: found"
+        found = [name for name in names if name not in self.missing]
         ways = f"; a run downloads {self.megabytes} MB" if self.downloads else ""
-        return f"{names} (not found: {', '.join(self.missing)} in {self.root}{ways})"
+        here = f"; {_join(found)}: found" if found else ""
+        return f"{_join(self.missing)}: not found in {self.root}{ways}{here}"
+
+
+def _join(names: Iterable[str]) -> str:
+    return shorten(", ".join(names), LONGEST_NAMES)
 
 
 class DataSearch:

@@ -66,7 +66,7 @@ class PaperRow:
     @property
     def folder(self) -> str:
         """The name of its directory."""
-        return re.sub(r"[^\w.+@-]+", "_", self.name.replace("/", "_"), flags=re.ASCII).strip("_.")
+        return re.sub(r"[^\w.+@-]+", "_", self.name.replace(" w/ ", "+"), flags=re.ASCII).strip("_.")
 
     @cached_property
     def values(self) -> Mapping[str, object]:
