@@ -191,9 +191,13 @@ def _choose(request: _Request, hours: float) -> list[tuple[PaperRow, SweepPlan]]
             chosen.append((row, plan))
             _print([f"chosen: {row.number} ({row.name}), about {in_hours(needed * HOUR)}"])
     if not chosen:
-        shortest = min((needed for needed, _ in times.values()), default=None)
-        least = "no row's data are here, or none has an estimate" if shortest is None else f"{shortest:.2g} or more"
-        raise ConfigError(f"--hours {hours:g}: no row fits, allowed: {least}; see raysim reproduce {request.name}")
+        if not times:
+            raise ConfigError(
+                f"--hours {hours:g}: no row can be run here, for the reasons above; see docs/reproducing.md"
+            )
+        shortest, (needed, _) = min(times.items(), key=lambda one: one[1][0])
+        words = f"no row fits; the shortest, {shortest.number} ({shortest.name}), takes about {in_hours(needed * HOUR)}"
+        raise ConfigError(f"--hours {hours:g}: {words}; --seeds 1 runs one seed alone")
     return chosen
 
 

@@ -27,7 +27,7 @@ class DataNeeds:
         titles: the datasets.
         root: the folder of the datasets.
         missing: by the title of each that is not there: why.
-        downloads: whether a run downloads all that are missing.
+        downloads: the names of those that are missing, if a run downloads them all.
         megabytes: the size of these downloads.
         changes: the keys by which a run reads a file such as cifar100.npz in the place of the dataset of this name.
     """
@@ -35,7 +35,7 @@ class DataNeeds:
     titles: tuple[str, ...]
     root: str
     missing: Mapping[str, str] = field(default_factory=dict)
-    downloads: bool = False
+    downloads: tuple[str, ...] = ()
     megabytes: int = 0
     changes: Mapping[str, object] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class DataNeeds:
         if not self.missing:
             return f"{_join(names)}: found"
         found = [name for name in names if name not in self.missing]
-        ways = f"; a run downloads {self.megabytes} MB" if self.downloads else ""
+        ways = f"; a run or raysim download {self.downloads[0]} gets {self.megabytes} MB" if self.downloads else ""
         here = f"; {_join(found)}: found" if found else ""
         return f"{_join(self.missing)}: not found in {self.root}{ways}{here}"
 
@@ -88,8 +88,8 @@ class DataSearch:
         if [*missing] == [spec.title] and spec.named in table("dataset") and (root / file).is_file():
             return DataNeeds(tuple(titles), str(root), changes={"dataset.name": "npz", "dataset.path": file})
         size = sum(DOWNLOADS[name][1] for name in names if name in DOWNLOADS)
-        downloads = bool(names) and names <= DOWNLOADS.keys() and spec.download
-        return DataNeeds(tuple(titles), str(root), missing, downloads, size)
+        all_downloaded = spec.download and names <= DOWNLOADS.keys()
+        return DataNeeds(tuple(titles), str(root), missing, tuple(sorted(names)) if all_downloaded else (), size)
 
 
 @dataclass(frozen=True)
