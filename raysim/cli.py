@@ -272,7 +272,7 @@ def _reproduce(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.system.progress import show_progress
 
     with show_progress(LOADING, sys.stderr), uncollected():
-        from raysim.reproducing.command import reproduce
+        from raysim.reproduce_command import reproduce
 
     return reproduce(parser, asked, RAYS_LOG)
 

@@ -31,7 +31,7 @@ LAYERS = (
     ("sweeps",),
     ("reports", "live"),
     ("reproducing",),
-    ("cli", "command_line", "shell_completion", "__init__", "__main__"),
+    ("cli", "command_line", "reproduce_command", "shell_completion", "__init__", "__main__"),
 )
 """From the ground up: a module imports from its own folder and from those below it, never from beside or above."""
 

@@ -1,4 +1,4 @@
-"""What was measured of a paper's rows, beside what the paper has: in packed results, or below a directory of runs."""
+"""What was measured of a paper's rows, next to what the paper has: in packed results, or below a directory of runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ VERDICTS = {True: "agrees", False: "differs", None: "not judged"}
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRow:
-    """The runs of a row: their group, and the setting that has it beside the groups it is compared with."""
+    """The runs of a row: their group, and the setting with the groups that it is compared with."""
 
     setting: ExperimentSetting
     group: MethodGroup
 
 
 def read_packed_rows(rows: Sequence[PaperRow]) -> tuple[dict[PaperRow, MeasuredRow], list[str]]:
-    """Return the measured rows, and the sweeps whose packed results are not here."""
+    """Return the measured rows, and the sweeps without packed results here."""
     found: dict[PaperRow, MeasuredRow] = {}
     missing: list[str] = []
     for sweep in dict.fromkeys(sweep for row in rows for sweep in row.measured_in):

@@ -86,7 +86,8 @@ class PaperRow:
 def list_rows(paper: PublishedPaper) -> list[PaperRow]:
     """Return a paper's rows: setting by setting, those at the paper's size first.
 
-    A row of a sweep whose config is the one at the paper's size is no row of its own: its results are the latter's.
+    A row of a sweep may have the config of one at the paper's size. Then it is no row of its own, and its results are
+    those of the other.
     """
     methods = {name: _methods_of(paper, name) for name in paper.settings}
     full = [row for name in paper.settings for row in _rows_at_full_size(paper, name, methods[name])]
@@ -166,8 +167,8 @@ def _methods_of(paper: PublishedPaper, setting: str) -> list[str]:
 def _rows_at_full_size(paper: PublishedPaper, name: str, methods: Sequence[str]) -> Iterator[PaperRow]:
     """Yield the rows of a setting at the paper's size.
 
-    If raysim refuses methods with what the paper states, and not with the bundled config's values, all rows have these
-    values, so that they remain comparable. Their departures say so.
+    raysim refuses some methods with what the paper states, and takes them with the bundled config's values. Then all
+    rows of the setting have these values, so that they remain comparable. Their departures say so.
     """
     setting = paper.settings[name]
     if setting.base is None or setting.config is None:
@@ -249,7 +250,7 @@ def _rows_of_sweep(paper: PublishedPaper, sweep: str, methods: Mapping[str, Sequ
 
 
 def _most_special(paper: PublishedPaper, names: Sequence[str]) -> list[str]:
-    """Return the settings without those whose keys another one of them has too, with further ones."""
+    """Return the settings, without each that has a part of another one's keys."""
     configs = {name: paper.settings[name].config or {} for name in names}
     return [
         name

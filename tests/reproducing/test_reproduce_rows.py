@@ -126,7 +126,7 @@ def test_wrong_input_is_one_line_with_what_to_do(
 ) -> None:
     monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("raysim.reproducing.command.list_rows", lambda paper: special)
+    monkeypatch.setattr("raysim.reproduce_command.list_rows", lambda paper: special)
     assert main(["reproduce", *argv]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
@@ -246,7 +246,7 @@ def test_a_row_is_run_and_stands_beside_the_paper(
     monkeypatch.setenv("RAYSIM_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     paper = only("fed_a_gem", "rotated-MNIST", "sweeps/fed_a_gem_full", methods=("FL", "FL w/ Fed-A-GEM"))
-    monkeypatch.setattr("raysim.reproducing.command.load_paper", lambda name, where: paper)
+    monkeypatch.setattr("raysim.reproduce_command.load_paper", lambda name, where: paper)
     given = ["reproduce", "fed_a_gem", "--local", "--quiet", "--seeds", "1", "training.rounds_per_task=1"]
     assert main([*given, "--hours", "5"]) == 0
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`raysim reproduce`: list papers and their rows, and run rows beside the paper's values."""
+"""`raysim reproduce`: list papers and their rows, and run rows and compare them with the paper's values."""
 
 import sys
 import time
@@ -204,7 +204,7 @@ def _choose(request: _Request, hours: float) -> list[tuple[PaperRow, SweepPlan]]
 def _carry_out(
     request: _Request, plans: Sequence[tuple[PaperRow, SweepPlan]], hours: float | None, quiet: bool, log: str
 ) -> int:
-    """Run the rows one after the other, print them beside the paper's values, and return the exit status."""
+    """Run the rows one after the other, print them next to the paper's values, and return the exit status."""
     began, status = time.monotonic(), 0
     for place, (row, plan) in enumerate(plans):
         if hours is not None and place and time.monotonic() - began > hours * HOUR:
@@ -220,7 +220,7 @@ def _carry_out(
 
 
 def _compare(request: _Request, rows: Sequence[PaperRow]) -> Iterator[str]:
-    """Yield the rows beside the paper's values, and beside those of the packed results."""
+    """Yield the rows next to the paper's values, and to those of the packed results."""
     here = read_rows_below({row: request.directory(row) for row in request.every})  # gains are over other rows
     with show_progress("reading the results", sys.stderr):
         packed, _ = read_packed_rows(rows)
