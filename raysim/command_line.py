@@ -147,9 +147,7 @@ def _reproduce(parser: ArgumentParser) -> None:
     parser.add_overrides(f"{OVERRIDE}, for all runs")
     parser.add_argument("--hours", metavar="H", type=float, help="run the rows that fit, the shortest first")
     parser.add_argument("--list", action="store_true", help="list the rows that ROW names, with all metrics; run none")
-    parser.add_argument(
-        "--no-estimates", action="store_true", help="list without estimating hours, which takes minutes"
-    )
+    parser.add_argument("--quick", action="store_true", help="list without hours; their estimates take minutes")
     parser.add_argument("--seeds", metavar="N", type=parse_count, help="run only the first N seeds (all)")
     parser.add_argument("--out", metavar="DIR", help="the folder of the rows' directories (runs/reproduce/PAPER)")
     words = "the most runs at a time (as many as there are CPUs)"

@@ -73,7 +73,7 @@ def reproduce(parser: ArgumentParser, asked: Namespace, log: str) -> int:
         return 0
     request = _read_request(parser, asked)
     if asked.list or (asked.row is None and asked.hours is None):
-        _list(request, every=asked.row is not None, estimates=not asked.no_estimates)
+        _list(request, every=asked.row is not None, estimates=not asked.quick)
         return 0
     if asked.hours is None:
         if len(request.rows) > 1:
