@@ -11,7 +11,7 @@ marked = $(sort $(shell grep -rlE 'mark\.$(1)\b' tests --include='*.py'))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint check format docs site wheel twins bits clean
+.PHONY: help install demo test test-all lint check format docs site site-version wheel twins bits clean
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -48,7 +48,7 @@ format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.md, the methods' keys, the tables of choose.md, methods/ and results/
+docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.md, the methods' keys, the tables of choose.md, claims.md, methods/ and results/
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/command_reference.py
 	$(BIN)/python tools/leaderboard_page.py
@@ -56,12 +56,19 @@ docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.
 	$(BIN)/python tools/method_chooser.py
 	$(BIN)/python tools/method_table.py
 	$(BIN)/python tools/prose_numbers.py
+	$(BIN)/python tools/claims_page.py
 	$(BIN)/python tools/provenance.py
 
 site: $(INSTALLED) ## write the documentation as a site into site/, the gallery's figures made anew, and look at it
 	$(BIN)/python tools/gallery.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	$(BIN)/python tools/site_check.py
+
+site-version: $(INSTALLED) ## add the site of VERSION=1.0 to the branch gh-pages, as the latest; nothing is pushed
+	$(if $(VERSION),,$(error found no VERSION, allowed: MAJOR.MINOR, such as make site-version VERSION=1.0))
+	$(BIN)/python tools/gallery.py
+	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(VERSION) latest
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike set-default latest
 
 wheel: $(INSTALLED) ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

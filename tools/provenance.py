@@ -1,8 +1,8 @@
 """Where the tables of results come from: a table at the foot of each page with results. `make docs` writes it.
 
 A page with marks `<!-- results/NAME ... -->` has a row for each sweep: its runs, seeds, versions, commits and hours.
-Below it are the rows with keys that are not the methods' defaults.
-The index of the pages has the hours of all sweeps.
+Below it are the rows with keys that are not the methods' published values or defaults.
+The index of the pages has the hours of all sweeps. The index of the methods has the remarks on rows of other pages.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from marked_text import put_between
 from row_remarks import render_remarks
 
 from raysim.records.result import Result
@@ -19,6 +20,8 @@ from raysim.reports.packed import SUFFIX, read_packed
 ROOT = Path(__file__).parents[1]
 MARK = re.compile(r"<!-- (results/[^\n]*?) -->")
 INDEX = ROOT / "docs" / "results" / "README.md"
+METHODS = ROOT / "docs" / "methods" / "README.md"
+REMARKS, END = "<!-- remarks, written by make docs -->", "<!-- end of remarks -->"
 TOTAL = re.compile(r"(<!-- hours, written by make docs -->\n).*?(?=\n\n)", re.DOTALL)
 OPENS, CLOSES = "<!-- provenance, written by make docs -->", "<!-- end of provenance -->"
 
@@ -65,6 +68,18 @@ def insert_provenance(page: str) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def sweeps_elsewhere() -> list[str]:
+    """Return the sweeps with tables on other pages of docs/ alone, the methods' and some guides."""
+    here = {sweep for page in pages() for sweep in sweeps_of(page.read_text(encoding="utf-8"))}
+    everywhere = sorted((ROOT / "docs").rglob("*.md"))
+    return sorted({sweep for page in everywhere for sweep in sweeps_of(page.read_text(encoding="utf-8"))} - here)
+
+
+def insert_remarks(index: str) -> str:
+    """Return the index of the methods with the present remarks on the rows of these sweeps."""
+    return put_between(index, REMARKS, END, render_remarks(sweeps_elsewhere()))
+
+
 def insert_total(index: str) -> str:
     """Return the index with the present number of runs and hours of all sweeps."""
     packs = map(read_packed, sorted((ROOT / "results").glob(f"*{SUFFIX}")))
@@ -82,5 +97,6 @@ def insert_total(index: str) -> str:
 
 if __name__ == "__main__":
     INDEX.write_text(insert_total(INDEX.read_text(encoding="utf-8")), encoding="utf-8")
+    METHODS.write_text(insert_remarks(METHODS.read_text(encoding="utf-8")), encoding="utf-8")
     for each in pages():
         each.write_text(insert_provenance(each.read_text(encoding="utf-8")), encoding="utf-8")

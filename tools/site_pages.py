@@ -7,7 +7,7 @@ repository, as it does on a forge: the site has a page for each such file.
 from __future__ import annotations
 
 import json
-import os.path
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,7 +41,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Choose": ["choose.md", "scenarios.md", "gallery.md", "leaderboard.md", "coming_from.md"],
     "Methods": ["methods/README.md", "methods/*.md"],
     "Reference": ["config.md", "command_line.md", "api.md", "run_directory.md", "metrics.md", "figures.md"],
-    "Results": ["results/README.md", "results/*.md", "twins.md", "reproducing.md", "benchmarks.md"],
+    "Results": ["results/README.md", "claims.md", "results/*.md", "twins.md", "reproducing.md", "benchmarks.md"],
     "Explain": ["architecture.md", "statistics.md"],
     "Project": [
         "stability.md",
@@ -94,8 +94,10 @@ PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+)(?: (?P<words>[^\n]+))? -->$
 
 
 def on_config(config: Any) -> Any:
-    """Put the pages in their sections, those that are new too."""
+    """Put the pages in their sections, those that are new too; mike's build of a version offers the others."""
     config.site_name = f"raysim {raysim.__version__}"
+    if "MIKE_DOCS_VERSION" in os.environ:  # otherwise the pages would ask for a list of versions that is not there
+        config.extra["version"] = {"provider": "mike", "default": "latest"}
     pages = [str(path.relative_to(ROOT / "docs")) for path in _pages()]
     parts = order_pages([*OWN.values(), *(page for page in pages if not page.startswith("decisions/"))])
     config.nav = [{name: group_methods(found) for name, found in part.items()} for part in parts]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from raysim.data.dataset import MissingData
 
-RELATIVE = "a relative path starts at dataset.root ($RAYSIM_DATA or ~/.cache/raysim), not at the current directory"
+RELATIVE = "a relative path starts at dataset.root, by default $RAYSIM_DATA or ~/.cache/raysim"
 """The end of an error message about a missing file."""
 
 

@@ -1,5 +1,6 @@
 """A sweep from its file to its directory: check all runs, carry out those not done, record each, return outcomes."""
 
+import gc
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -185,8 +186,7 @@ class _Runs:
                         self._begin(waiting.popleft(), place)
                     if not self._running:
                         return
-                    running = list(self._running)
-                    self._advance(running[place.wait([run.recovery.attempt for run in running])])
+                    self._advance(self._wait(place))
         except BaseException as error:
             with delay_interrupts():
                 for run, (cell, steps) in [*self._running.items()]:
@@ -209,8 +209,14 @@ class _Runs:
                 Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
             )
 
+    def _wait(self, place: _Place) -> Execution:
+        """Return the first run that has an event."""
+        running = list(self._running)
+        return running[place.wait([run.recovery.attempt for run in running])]
+
     def _begin(self, cell: Cell, place: _Place) -> None:
         began = time.perf_counter()
+        gc.collect()  # the objects of earlier runs refer to each other and to gigabytes, which Python does not count
         try:
             tell_progress(f"reading the data of {cell.folder}")
             with convert_to_run_error():

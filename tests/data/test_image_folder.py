@@ -152,8 +152,8 @@ def refusal(root: Path, **keys: Any) -> str:
 
 def test_what_is_missing_is_named(tmp_path):
     assert refusal(tmp_path, path="PACS") == (
-        f"dataset.path: there is no folder {tmp_path}/PACS; a relative path starts at dataset.root ($RAYSIM_DATA or "
-        "~/.cache/raysim), not at the current directory"
+        f"dataset.path: there is no folder {tmp_path}/PACS; a relative path starts at dataset.root, by default "
+        "$RAYSIM_DATA or ~/.cache/raysim"
     )
     assert refusal(tmp_path) == (
         f"dataset.path: {tmp_path} holds no folders, allowed: a folder of images for each class"

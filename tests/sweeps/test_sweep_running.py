@@ -1,7 +1,9 @@
 """A sweep's way through its runs, in this process: failures and interrupts."""
 
+import gc
 import json
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ import pytest
 from carrying import carried_out, standings, statuses
 
 import raysim
+from raysim.config import Config
 from raysim.engine.events import Event, RoundDone
+from raysim.engine.simulation import simulate_here
 from raysim.estimate.memory import MemoryNeed
 from raysim.sweeps import sweep
 from raysim.sweeps.cells import Cell
@@ -49,6 +53,25 @@ def test_a_failure_is_recorded_and_the_others_go_on(grid: Grid, tmp_path: Path) 
         "no data": "new",
         "fine": "done",
     }
+
+
+def test_a_run_frees_what_earlier_ones_held(grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def simulate(config: Config, *parts: Any) -> Any:
+        alive.append(sum(one() is not None for one in earlier))
+        attempt = simulate_here(config, *parts)
+        earlier.append(weakref.ref(attempt))
+        return attempt
+
+    monkeypatch.setattr(sweep, "simulate_here", simulate)
+    gc.disable()  # it would free them now and then
+    try:
+        carried_out(grid({"seed": [0, 1, 2]}), tmp_path)
+    finally:
+        gc.enable()
+    assert alive == [0, 0, 0]
 
 
 def test_a_run_with_a_deleted_directory_fails_alone(grid: Grid, tmp_path: Path) -> None:

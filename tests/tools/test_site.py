@@ -28,6 +28,14 @@ def test_a_new_page_is_in_the_navigation_once() -> None:
     assert sorted(placed) == sorted(there)
 
 
+def test_only_a_site_of_versions_asks_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
+    monkeypatch.delenv("MIKE_DOCS_VERSION", raising=False)
+    assert pages.on_config(SimpleNamespace(extra={})).extra == {}
+    monkeypatch.setenv("MIKE_DOCS_VERSION", "1.0")  # as mike sets it for the build of a version
+    assert pages.on_config(SimpleNamespace(extra={})).extra == {"version": {"provider": "mike", "default": "latest"}}
+
+
 def test_formulas_of_a_page_become_mathml_and_a_wrong_one_ends_the_build() -> None:
     pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
     page = SimpleNamespace(file=SimpleNamespace(src_uri="methods/new.md"), meta={})
