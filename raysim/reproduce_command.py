@@ -238,7 +238,8 @@ def _compare(request: _Request, rows: Sequence[PaperRow]) -> Iterator[str]:
         stated = request.paper.settings[row.setting].stated
         departures = find_departures(stated, group.runs[0].config, group.methods, group.label)
         yield from (f"  departs: {line}" for line in departures)
-    yield MEANING
+    if any(row in here for row in rows):
+        yield MEANING
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -169,6 +169,7 @@ def test_packed_results_of_the_same_config_are_those_of_the_row_at_the_papers_si
         mean, half = fmean(values), T_2 * stdev(values) / math.sqrt(3)
         (line, *_) = describe_values(paper, row, measured[row], all_metrics=False)
         assert f", here {mean:.2f} ({mean - half:.2f} to {mean + half:.2f}), 3 seeds: agrees" in line
+    assert len([*describe_values(paper, rows[0], measured[rows[0]], all_metrics=False)]) == 1  # FL claims no gain
     gain = fmean(a - b for a, b in zip(by_method["FL w/ Fed-A-GEM"], by_method["FL"], strict=True))
     (_, line) = describe_values(paper, rows[1], measured[rows[1]], all_metrics=False)
     assert f"paper +11.44, here +{gain:.2f} (" in line  # 79.46 - 68.02
