@@ -11,7 +11,7 @@ marked = $(sort $(shell grep -rlE 'mark\.$(1)\b' tests --include='*.py'))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint check format docs site site-version wheel twins bits clean
+.PHONY: help install demo test test-all lint check format docs site site-version wheel twins bits golden clean
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -78,6 +78,9 @@ twins: $(INSTALLED) ## run methods against references in plain torch, and write 
 
 bits: $(INSTALLED) ## does a bit of any run differ between BASE=COMMIT and this tree? ONLY=PATTERN and NO_RAY=1 run fewer
 	PYTHONPATH=tools $(BIN)/python -m bits $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(NO_RAY),--no-ray)
+
+golden: $(INSTALLED) ## write the hashes of the golden runs in tests/golden/ anew, and say what CHANGELOG.md has to name
+	PYTHONPATH=tools $(BIN)/python -m golden
 
 clean: ## remove the environment and what tools leave
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bits .newest build dist site .gallery *.egg-info

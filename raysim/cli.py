@@ -257,34 +257,24 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
     with show_progress(LOADING, sys.stderr if asked.list else sys.stdout, asked.quiet) as progress:
         with uncollected():
             from raysim.sweeps.directory import plan_sweep
-            from raysim.sweeps.sweep import carry_out
-            from raysim.sweeps.sweep_display import (
-                describe_outcome,
-                list_ends,
-                list_other_inputs,
-                list_runs,
-                open_sweep_display,
-                summarise_outcomes,
-            )
+            from raysim.sweeps.shown import carry_out_shown
+            from raysim.sweeps.sweep_display import list_runs
 
         progress.tell("checking the runs")
         plan = plan_sweep(asked.config, asked.overrides, asked.out)
     if asked.list:
         print(*list_runs(plan), sep="\n")
         return 0
-    with open_sweep_display(plan, asked.quiet) as shown:
-        shown.log = RAYS_LOG
-        outcomes = carry_out(plan, asked.local, asked.jobs, shown)
-    if not asked.quiet:
-        print(*list_ends(outcomes), *list_other_inputs(outcomes), summarise_outcomes(outcomes, plan), sep="\n")
-        print(f"sweep directory: {plan.out}")
-        if any(outcome.status == "done" for outcome in outcomes):
-            print(f"report:          raysim report {quote(str(plan.out))}")
-    for outcome in outcomes:
-        if outcome.status == "failed":
-            print(describe_outcome(outcome), file=sys.stderr)
-    statuses = {outcome.status for outcome in outcomes}
-    return 130 if statuses & {"interrupted", "not started"} else int("failed" in statuses)
+    return carry_out_shown(plan, asked.local, asked.jobs, asked.quiet, RAYS_LOG)
+
+
+def _reproduce(parser: ArgumentParser, asked: Namespace) -> int:
+    from raysim.system.progress import show_progress
+
+    with show_progress(LOADING, sys.stderr), uncollected():
+        from raysim.reproduce_command import reproduce
+
+    return reproduce(parser, asked, RAYS_LOG)
 
 
 def _report(parser: ArgumentParser, asked: Namespace) -> int:
@@ -383,6 +373,7 @@ ACTIONS: Mapping[str, Callable[[ArgumentParser, Namespace], int]] = {
     "live": _live,
     "list": _list,
     "sweep": _sweep,
+    "reproduce": _reproduce,
     "show": _show,
     "report": _report,
     "evaluate": _evaluate,

@@ -139,6 +139,23 @@ def _sweep(parser: ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show nothing")
 
 
+def _reproduce(parser: ArgumentParser) -> None:
+    words = "a paper's name; without it, all papers are listed"
+    parser.add_argument("paper", metavar="PAPER", nargs="?", help=words)
+    words = "a row's number or name, or a setting; without it, all rows are listed"
+    parser.add_argument("row", metavar="ROW", nargs="?", help=words)
+    parser.add_overrides(f"{OVERRIDE}, for all runs")
+    parser.add_argument("--hours", metavar="H", type=float, help="run the rows that fit, the shortest first")
+    parser.add_argument("--list", action="store_true", help="list the rows that ROW names, with all metrics; run none")
+    parser.add_argument("--quick", action="store_true", help="list without hours; their estimates take minutes")
+    parser.add_argument("--seeds", metavar="N", type=parse_count, help="run only the first N seeds (all)")
+    parser.add_argument("--out", metavar="DIR", help="the folder of the rows' directories (runs/reproduce/PAPER)")
+    words = "the most runs at a time (as many as there are CPUs)"
+    parser.add_argument("--jobs", metavar="N", type=parse_count, help=words)
+    parser.add_argument("--local", action="store_true", help="one run after the other in this process, without Ray")
+    parser.add_argument("--quiet", action="store_true", help="show nothing but the comparison")
+
+
 def _live(parser: ArgumentParser) -> None:
     words = "the directory of a run or of a sweep, or any folder with runs below it"
     parser.add_argument("directory", metavar="RUN_OR_SWEEP", type=Path, help=words)
@@ -182,6 +199,7 @@ def _completion(parser: ArgumentParser) -> None:
 COMMANDS: Mapping[str, Command] = {
     "run": Command("Run", "run a config, or resume a run", _run),
     "sweep": Command("Run", "run a grid of runs, without those that are done", _sweep),
+    "reproduce": Command("Run", "list the rows of papers' tables, and run them beside the paper's values", _reproduce),
     "check": Command("Run", "validate a config and estimate its cost; start nothing", _check),
     "download": Command("Run", "download the data that a config needs", ArgumentParser.add_config),
     "evaluate": Command("Run", "evaluate a finished run's model on other data or another split", _evaluate),

@@ -12,6 +12,7 @@ from raysim.config.bundled import bundled_names
 from raysim.config.component import Component
 from raysim.config.lookup import KINDS
 from raysim.config.schema import Config
+from raysim.reports.published import list_papers
 
 SUMMARIES = {name: command.summary for name, command in COMMANDS.items()} | {"help": "explain a command"}
 BASH = """\
@@ -93,6 +94,8 @@ def _completed(name: str) -> Completed:
             first, further = bundled_names(), [f"{key}=" for key in sorted({*config_keys(Config)})]
         elif action.dest == "kind":
             first = [kind.listed for kind in KINDS.values() if kind.listed]
+        elif action.dest == "paper":
+            first = list_papers()
         elif action.choices:
             first = [*map(str, action.choices)]
     return Completed(options, valued, first, further)

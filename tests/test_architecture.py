@@ -30,7 +30,8 @@ LAYERS = (
     ("launch",),
     ("sweeps",),
     ("reports", "live"),
-    ("cli", "command_line", "shell_completion", "__init__", "__main__"),
+    ("reproducing",),
+    ("cli", "command_line", "reproduce_command", "shell_completion", "__init__", "__main__"),
 )
 """From the ground up: a module imports from its own folder and from those below it, never from beside or above."""
 

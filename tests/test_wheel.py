@@ -18,7 +18,7 @@ from raysim.config import build_json_schema
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-INPUTS = ("raysim", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE")
+INPUTS = ("raysim", "configs", "results", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE")
 SCHEMA = "raysim/config/raysim.schema.json"
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{}(sys.argv[1]))"
 
@@ -43,6 +43,12 @@ def build(tree: Path, out: Path, kind: str = "wheel", **environment: str) -> tup
     return out / done.stdout.splitlines()[-1], done.stderr
 
 
+def sweeps_of_papers() -> set[str]:
+    """The sweeps with rows of papers, whose packed results `raysim reproduce` shows."""
+    papers = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in (ROOT / "raysim/published").glob("*.yaml")]
+    return {sweep.removeprefix("sweeps/") for paper in papers for sweep in paper.get("sweeps", ())}
+
+
 def files_of(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
@@ -52,6 +58,7 @@ def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
     own = {name for name in files_of(wheel) if not name.startswith(f"raysim_cfl-{PROJECT['version']}.dist-info/")}
     files = {path.relative_to(ROOT) for path in (ROOT / "raysim").rglob("*") if path.is_file()}
     files |= {"raysim" / path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.yaml")}
+    files |= {Path("raysim", "results", f"{name}.jsonl.gz") for name in sweeps_of_papers()}
     assert own == {str(path) for path in files if "__pycache__" not in path.parts} | {SCHEMA}
 
 

@@ -12,11 +12,12 @@ the family `digits`. A comment at the foot of the page has the families, in YAML
 
 - `pairs`: a row and the row that is subtracted. Four rows a, b, c, d are (a - b) - (c - d), what a gain has grown.
 - `changes`: a row alone. The metric is a change, which is compared with 0.
+- `against`: a row, and a row of one run that is the same for all seeds, such as a closed form.
 - `rows`: the mean of a row, without a test.
 - `levels`: a row, and the paper, table, setting and method that it is compared with. It agrees within both deviations.
 
-`SETTING / ROW` is in one setting, and `SWEEP: ROW` in one sweep. The pairs and changes of a family are corrected
-together. A family may also have another source:
+`SETTING / ROW` is in one setting, and `SWEEP: ROW` in one sweep. The pairs, changes and rows against one run of a
+family are corrected together. A family may also have another source:
 
     ranks: {table: differences from FedAvg, cells: {ewc: [EWC, digits-split]}}
     tenth: {together: [rotated, permuted]}
@@ -58,7 +59,7 @@ ROOT = Path(__file__).parents[1]
 FAMILIES = re.compile(r"<!-- numbers, written by make docs\n(?P<text>.*?)\n-->", re.DOTALL)
 MARK = re.compile(r"<!-- =(?P<family>\w+)\.(?P<name>[\w-]+)(?:: (?P<form>\w+))? -->(?P<text>.*?)<!-- / -->", re.DOTALL)
 OPENS, OWN_FORM = re.compile(r"<!--\s*="), "`<!-- =family.name -->5.6<!-- / -->`"
-SWEEP_KEYS = {"of", "in", "metric", "unit", "setting", "pairs", "changes", "rows", "levels"}
+SWEEP_KEYS = {"of", "in", "metric", "unit", "setting", "pairs", "changes", "against", "rows", "levels"}
 SOURCES = {"table": {"table", "cells", "lines", "page"}, "together": {"together"}, "page": {"page"}}
 CELL = re.compile(r"(?P<mean>-?[\d.]+) \((?P<low>-?[\d.]+) to (?P<high>-?[\d.]+)\)")
 QUANTITIES = {
@@ -183,7 +184,7 @@ def put_together(numbers: Sequence[Number]) -> Number:
     """Return the range of several numbers' means, and how many of the tested ones are significantly above 0."""
     single = [number for number in numbers if "mean" in number.texts]  # another page's wholes repeat its numbers
     if not single:
-        raise Wrong("found a family without numbers, allowed: pairs, changes, rows, levels, cells or lines")
+        raise Wrong("found a family without numbers, allowed: pairs, changes, against, rows, levels, cells or lines")
     means = sorted((number.texts["mean"] for number in single), key=float)
     signs = tuple(sign for number in single for sign in number.signs)
     shares = {"supported": str(signs.count(1)), "tested": str(len(signs))}
@@ -260,14 +261,19 @@ def measure_family(keys: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
         return compare_pairs(subtract(*others), subtract(more, less))
 
     compared = {name: difference(rows) for name, rows in keys.get("pairs", {}).items()}
+    rows_of = dict(keys.get("pairs", {}))
     for name, row in keys.get("changes", {}).items():
-        found = by_seed(row)
+        rows_of[name], found = [row], by_seed(row)
         compared[name] = compare_pairs(dict.fromkeys(found, 0.0), found)
+    for name, (row, one_run) in keys.get("against", {}).items():
+        rows_of[name], found, alone = [row], by_seed(row), by_seed(one_run)
+        if len(alone) != 1:
+            raise Wrong(f"found {len(alone)} runs of {one_run} for {name}, allowed: one run")
+        compared[name] = compare_pairs(dict.fromkeys(found, *alone.values()), found)
     for name, one in zip(compared, adjust_family([*compared.values()]), strict=True):
         if one is None:
             raise Wrong(f"the rows of {name} have no common seed")
-        by_itself = keys.get("pairs", {}).get(name) or [keys["changes"][name]]
-        seeds = {"seeds": list_seeds([by_seed(row) for row in by_itself], quantities[-1])}
+        seeds = {"seeds": list_seeds([by_seed(row) for row in rows_of[name]], quantities[-1])}
         sign = (1 if one.mean > 0 else -1) if one.significant else 0
         yield name, Number(texts_of(one, quantities[-1]) | seeds, (sign,))
     for name, row in keys.get("rows", {}).items():

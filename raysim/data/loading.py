@@ -14,6 +14,7 @@ import numpy as np
 
 from raysim.config import Config, load
 from raysim.config.bundled import bundled_names
+from raysim.config.component import Component
 from raysim.config.error_text import show
 from raysim.data import DATASETS
 from raysim.data.columns import check_columns
@@ -102,12 +103,17 @@ def download(
         ConfigError: the config is wrong, or files are missing and could not be downloaded; none is there in part.
     """
     resolved = load(_one_dataset(config) if isinstance(config, str) and config in DATASETS else config, overrides)
-    spec = resolved.dataset
-    second = [] if spec.unlabelled is None else [spec.unlabelled]
-    for component in [*(resolved.domains or [spec]), *second]:
-        found = load_dataset(component.function(), spec.root, True, component.keys())
+    root = resolved.dataset.root
+    for component in list_datasets(resolved):
+        found = load_dataset(component.function(), root, True, component.keys())
         sizes = f"{len(found.train):,} training and {len(found.test):,} test samples"
-        yield f"{component.title}: {sizes} in {resolve_root(spec.root)}"
+        yield f"{component.title}: {sizes} in {resolve_root(root)}"
+
+
+def list_datasets(config: Config) -> list[Component]:
+    """Return the datasets of a run: of every domain, and the one without labels."""
+    second = [] if config.dataset.unlabelled is None else [config.dataset.unlabelled]
+    return [*(config.domains or [config.dataset]), *second]
 
 
 def _one_dataset(name: str) -> str | dict[str, object]:

@@ -1,6 +1,7 @@
 """Published and measured figures side by side: first the gains that a paper claims, then the absolute values."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from raysim.config.error_text import either, show
@@ -18,10 +19,51 @@ from raysim.reports.claims import (
 from raysim.reports.content import ComparedPair, Comparison
 from raysim.reports.grouping import ExperimentSetting, MethodGroup, flatten
 from raysim.reports.published import PublishedColumn, PublishedPaper
-from raysim.reports.quantity_tables import ACCURACY, NOTHING, ReportTable
+from raysim.reports.quantity_tables import ACCURACY, NOTHING, Quantity, ReportTable
+from raysim.reports.reading import Methods
 from raysim.reports.statistics import MeanOverSeeds
 
 AGREE = "Agree: the difference is at most the sum of both standard deviations."
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """A published cell, and the measured value of a group of the same methods."""
+
+    column: PublishedColumn
+    method: str
+    group: MethodGroup
+
+    @property
+    def quantity(self) -> Quantity:
+        """The quantity of the column."""
+        return QUANTITIES[self.column.metric][0]
+
+    @property
+    def published(self) -> MeanOverSeeds:
+        """The published mean and its deviation."""
+        return MeanOverSeeds(*self.column.cells[self.method])
+
+    @property
+    def measured(self) -> MeanOverSeeds | None:
+        """The measured mean and its deviation, or None if the runs lack this quantity."""
+        return self.quantity.average_group(self.group, self.column.protocol)
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the difference is at most the sum of both deviations, or None if there are not two."""
+        published, measured = self.published, self.measured
+        if measured is None or measured.std is None or published.std is None:
+            return None
+        return abs(measured.mean - published.mean) <= measured.std + published.std
+
+    @property
+    def shown(self) -> ComparedPair | None:
+        """The level for the plot, if it was measured."""
+        if self.measured is None:
+            return None
+        bounds = (0.0, 100.0) if self.quantity == ACCURACY else CHANGE
+        return ComparedPair("level", name_metric(self.column), self.group.label, self.published, self.measured, bounds)
 
 
 def compare_with_paper(
@@ -59,17 +101,12 @@ def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
 def _comparison(
     paper: PublishedPaper, name: str, setting: ExperimentSetting, asked: Sequence[tuple[str, str]]
 ) -> Comparison | None:
-    columns = [
-        rows
-        for column in paper.tables
-        if column.setting == name and QUANTITIES[column.metric][1] == setting.top_k
-        if (rows := [*_rows(paper, column, setting)])
-    ]
+    columns = match_rows(paper, name, setting)
     if not columns:
         return None
     title = f"{paper.paper}, {name}"
     gains = [found for found in find_gains(paper, setting, columns, asked) if found]
-    levels = [level for rows in columns for row in rows if (level := _level(*row))]
+    levels = [shown for rows in columns for row in rows if (shown := Level(*row).shown)]
     stated = paper.settings[name].stated
     departures = dict.fromkeys(line for rows in columns for *_, group in rows for line in _departures(stated, group))
     if setting.runs[0].summary.tested != "global":
@@ -86,11 +123,20 @@ def _comparison(
     return Comparison(title, tables, pairs, [*departures], paper.citation)
 
 
+def match_rows(paper: PublishedPaper, name: str, setting: ExperimentSetting) -> list[list[ComparedRow]]:
+    """Return, for each column of a setting of the paper, the groups that have one of its methods, if any has."""
+    return [
+        rows
+        for column in paper.tables
+        if column.setting == name and QUANTITIES[column.metric][1] == setting.top_k
+        if (rows := [*_rows(paper, column, setting)])
+    ]
+
+
 def _rows(paper: PublishedPaper, column: PublishedColumn, setting: ExperimentSetting) -> Iterator[ComparedRow]:
-    required = paper.settings[column.setting].config
     for group in setting.groups:
-        for method in column.cells if _holds(_name_dataset(group.runs[0].config), required) else ():
-            if _has_methods(group, paper.methods[method]):
+        for method in column.cells if is_of_setting(paper, column.setting, group.runs[0].config) else ():
+            if has_methods(group.methods, paper.methods[method]):
                 yield column, method, group
 
 
@@ -104,55 +150,50 @@ def _tabulate_levels(title: str, rows: Sequence[ComparedRow], note: str) -> Repo
     return ReportTable(caption, headings, to_cells(table), note, texts=2, verdict=verdict)
 
 
-def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> bool:
-    """Return whether a group has the wanted methods in the wanted order, with the wanted hyperparameters.
+def is_of_setting(paper: PublishedPaper, name: str, config: Mapping[str, object]) -> bool:
+    """Return whether a run with this config is of a setting of the paper."""
+    return holds(_name_dataset(config), paper.settings[name].config)
+
+
+def has_methods(methods: Methods, wanted: Mapping[str, object] | None) -> bool:
+    """Return whether methods are the wanted ones in the wanted order, with the wanted hyperparameters.
 
     A hyperparameter that is missing in a run's config has its default.
     """
-    if wanted is None or [*group.methods] != [*wanted]:
+    if wanted is None or [*methods] != [*wanted]:
         return False
-    return _holds({name: {**vars(resolve("method", name)()), **knobs} for name, knobs in group.methods.items()}, wanted)
-
-
-def _level(column: PublishedColumn, method: str, group: MethodGroup) -> ComparedPair | None:
-    quantity, published = QUANTITIES[column.metric][0], MeanOverSeeds(*column.cells[method])
-    measured = quantity.average_group(group, column.protocol)
-    bounds = (0.0, 100.0) if quantity == ACCURACY else CHANGE
-    if measured is None:
-        return None
-    return ComparedPair("level", name_metric(column), group.label, published, measured, bounds)
+    return holds({name: {**vars(resolve("method", name)()), **knobs} for name, knobs in methods.items()}, wanted)
 
 
 def _level_row(column: PublishedColumn, method: str, group: MethodGroup) -> tuple[str, ...]:
-    quantity, (mean, std) = QUANTITIES[column.metric][0], column.cells[method]
-    measured = quantity.average_group(group, column.protocol)
+    level = Level(column, method, group)
+    measured = level.measured
     return (
         method,
         group.label,
-        quantity.show_mean(MeanOverSeeds(mean, std)),
-        quantity.show_mean(measured),
+        level.quantity.show_mean(level.published),
+        level.quantity.show_mean(measured),
         str(len(group.runs)),
-        NOTHING if measured is None else quantity.show(measured.mean - mean, sign=True),
-        _agreement(mean, std, measured),
+        NOTHING if measured is None else level.quantity.show(measured.mean - level.published.mean, sign=True),
+        {True: "yes", False: "no", None: NOTHING}[level.agrees],
     )
 
 
-def _agreement(mean: float, std: float | None, measured: MeanOverSeeds | None) -> str:
-    """Return yes or no, or a dash if one of the two has no standard deviation."""
-    if measured is None or measured.std is None or std is None:
-        return NOTHING
-    return "yes" if abs(measured.mean - mean) <= measured.std + std else "no"
-
-
 def _departures(stated: Mapping[str, object], group: MethodGroup) -> Iterator[str]:
-    """Yield the differences of a group from what the paper states. Methods that the group lacks do not count."""
-    found = flatten(_name_dataset(group.runs[0].config))
+    yield from find_departures(stated, group.runs[0].config, group.methods, group.label)
+
+
+def find_departures(
+    stated: Mapping[str, object], config: Mapping[str, object], methods: Methods, label: str
+) -> Iterator[str]:
+    """Yield the differences of a run from what the paper states. Methods that the run lacks do not count."""
+    found = flatten(_name_dataset(config))
     for key, value in flatten(stated).items():
         of_methods = key.startswith("methods.")
-        if of_methods and key.split(".")[1] not in group.methods:
+        if of_methods and key.split(".")[1] not in methods:
             continue
-        if not _holds(found.get(key), value):
-            whose = f" ({group.label})" if of_methods else ""
+        if not holds(found.get(key), value):
+            whose = f" ({label})" if of_methods else ""
             yield f"{key} is {show(found.get(key))}, in the paper {show(value)}{whose}"
 
 
@@ -171,10 +212,10 @@ def _file_of_dataset(config: Mapping[str, object]) -> Path | None:
     return file if file.stem in table("dataset") else None
 
 
-def _holds(found: object, wanted: object) -> bool:
+def holds(found: object, wanted: object) -> bool:
     """Return whether a value matches the wanted one. Blocks may have more keys; lists have the same length."""
     if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(_holds(found.get(key), value) for key, value in wanted.items())
+        return isinstance(found, Mapping) and all(holds(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(_holds, found, wanted))
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(holds, found, wanted))
     return found == wanted

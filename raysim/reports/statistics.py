@@ -60,6 +60,15 @@ def average(values: Sequence[float]) -> MeanOverSeeds | None:
     return MeanOverSeeds(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
 
 
+def interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the ends of the interval of Student's t that covers the mean with 1 - LEVEL, or None for one value."""
+    found = average(values)
+    if found is None or found.std is None:
+        return None
+    half = quantile_of_t(LEVEL, len(values) - 1) * found.std / math.sqrt(len(values))
+    return found.mean - half, found.mean + half
+
+
 def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> PairedDifference | None:
     """Return after - before over the common seeds, or None without any."""
     seeds = sorted(before.keys() & after.keys())

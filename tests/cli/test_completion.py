@@ -9,7 +9,8 @@ import pytest
 from raysim.shell_completion import SCRIPTS, write_script
 
 COMPLETIONS = {
-    "raysim r": {"run", "report"},
+    "raysim r": {"run", "report", "reproduce"},
+    "raysim reproduce spec": {"special"},
     "raysim run quicks": {"quickstart"},
     "raysim run --lo": {"--local"},
     "raysim run quickstart training.optimizer.l": {"training.optimizer.lr="},

@@ -57,6 +57,10 @@ OTHER_DATA = {
     ),
     "texts, bag": Run({**TEXTS, "model": {"name": "bag_of_embeddings", "width": 6}, **alone("er"), **classes(2)}),
     "texts, transformer": Run({**TEXTS, **TRANSFORMER, "model.vocabulary": 14, **alone("der"), **classes(2)}),
+    "texts, hugging face": Run(
+        {**TEXTS, "model": {"name": "hugging_face", "path": f"{DATA}/bert", "pretrained": False, "pool": "mean"}}
+        | {"model.dropout": 0.1, "training.optimizer": {"name": "adam", "lr": 0.01}, **alone("er"), **classes(2)}
+    ),
     "next token": Run({**NEXT_TOKEN, "objective": {"name": "next_token", "padding": 0}, **alone("er")}),
     "next token, exact match": Run(
         {**NEXT_TOKEN, "objective": {"name": "next_token", "padding": 0, "metric": "exact_match", "new_tokens": 3}}

@@ -216,6 +216,14 @@ def _write_icons(folder: Path, draws: np.random.Generator) -> None:
             Image.fromarray(deep).save(folder / kind / f"{number}.tif")
 
 
+def _write_bert(folder: Path) -> None:
+    """Write the config of a small BERT of transformers. Its weights are drawn from a run's seed."""
+    folder.mkdir()
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = {"model_type": "bert", "vocab_size": 14, "max_position_embeddings": 8, "pad_token_id": 0, **sizes}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
 def write(folder: Path) -> None:
     """Write the data: two small .npz and a larger one, images in folders, and weights to start from."""
     draws = np.random.default_rng(0)
@@ -238,6 +246,7 @@ def write(folder: Path) -> None:
     _write_dated_table(folder)
     _write_leaf(folder / "leaf", np.random.default_rng(4))
     _write_texts(folder, np.random.default_rng(1))
+    _write_bert(folder / "bert")
     _write_tiny_imagenet(folder / "tiny-imagenet-200", draws)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
