@@ -10,7 +10,7 @@ from pathlib import Path
 from raysim.command_line import ArgumentParser, fit_lines
 from raysim.config import Config
 from raysim.launch.amounts import in_hours
-from raysim.reports.against import find_departures
+from raysim.reports.against import list_departures
 from raysim.reports.published import PublishedPaper, load_paper
 from raysim.reproducing.listing import (
     MEANING,
@@ -221,7 +221,8 @@ def _carry_out(
 
 def _compare(request: _Request, rows: Sequence[PaperRow]) -> Iterator[str]:
     """Yield the rows next to the paper's values, and to those of the packed results."""
-    here = read_rows_below({row: request.directory(row) for row in request.every})  # gains are over other rows
+    directories = {row: request.directory(row) for row in request.every}  # gains are over other rows
+    here = read_rows_below(directories, rows)
     with show_progress("reading the results", sys.stderr):
         packed, _ = read_packed_rows(rows)
     for row in rows:
@@ -234,9 +235,7 @@ def _compare(request: _Request, rows: Sequence[PaperRow]) -> Iterator[str]:
             yield from (
                 f"  in raysim's packed results: {line}" for line in describe_values(request.paper, row, packed[row])
             )
-        group = here[row].group
-        stated = request.paper.settings[row.setting].stated
-        departures = find_departures(stated, group.runs[0].config, group.methods, group.label)
+        departures = list_departures(request.paper, row.setting, here[row].setting, [here[row].group])
         yield from (f"  departs: {line}" for line in departures)
     if any(row in here for row in rows):
         yield MEANING

@@ -107,20 +107,28 @@ def _comparison(
     title = f"{paper.paper}, {name}"
     gains = [found for found in find_gains(paper, setting, columns, asked) if found]
     levels = [shown for rows in columns for row in rows if (shown := Level(*row).shown)]
+    departures = list_departures(paper, name, setting, [group for rows in columns for *_, group in rows])
+    tables = [  # only the first table of each kind has a note
+        *(tabulate_claims(title, found, MEANING * (found is gains[0])) for found in gains),
+        *(_tabulate_levels(title, rows, f"{AGREE} {paper.note}" * (rows is columns[0])) for rows in columns),
+    ]
+    pairs = [*(gain.shown for found in gains for gain in found), *levels]
+    return Comparison(title, tables, pairs, departures, paper.citation)
+
+
+def list_departures(
+    paper: PublishedPaper, name: str, setting: ExperimentSetting, groups: Sequence[MethodGroup]
+) -> list[str]:
+    """Return the differences of some groups of a setting from what the paper states, each once."""
     stated = paper.settings[name].stated
-    departures = dict.fromkeys(line for rows in columns for *_, group in rows for line in _departures(stated, group))
+    departures = dict.fromkeys(line for group in groups for line in _departures(stated, group))
     if setting.runs[0].summary.tested != "global":
         departures["the clients' models are tested, in the paper the server's"] = None
     if setting.split == "validation":
         departures["evaluation.split is validation, in the paper test"] = None
     if file := _file_of_dataset(setting.runs[0].config):
         departures[f"the data were read from {file.name}"] = None
-    tables = [  # only the first table of each kind has a note
-        *(tabulate_claims(title, found, MEANING * (found is gains[0])) for found in gains),
-        *(_tabulate_levels(title, rows, f"{AGREE} {paper.note}" * (rows is columns[0])) for rows in columns),
-    ]
-    pairs = [*(gain.shown for found in gains for gain in found), *levels]
-    return Comparison(title, tables, pairs, [*departures], paper.citation)
+    return [*departures]
 
 
 def match_rows(paper: PublishedPaper, name: str, setting: ExperimentSetting) -> list[list[ComparedRow]]:

@@ -62,9 +62,13 @@ class MethodGroup:
     @property
     def count(self) -> str:
         """The number of its runs, and of those that did not finish: `3 (2 failed)`."""
+        return f"{len(self.runs)}{self.ends}"
+
+    @property
+    def ends(self) -> str:
+        """The number of its runs that did not finish, ` (2 failed)`, or an empty text."""
         ends = Counter(run.summary.status for run in self.unfinished)
-        more = ", ".join(f"{number} {status}" for status, number in ends.items())
-        return f"{len(self.runs)} ({more})" if more else str(len(self.runs))
+        return f" ({', '.join(f'{number} {status}' for status, number in ends.items())})" if ends else ""
 
     @property
     def bound(self) -> bool:

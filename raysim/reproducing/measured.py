@@ -11,7 +11,7 @@ from raysim.reports.grouping import ExperimentSetting, MethodGroup, group_runs
 from raysim.reports.packed import SUFFIX
 from raysim.reports.published import PublishedColumn, PublishedPaper
 from raysim.reports.quantity_tables import NOTHING
-from raysim.reports.reading import find_runs
+from raysim.reports.reading import FinishedRun, find_runs
 from raysim.reports.statistics import MeanOverSeeds, interval_of_mean
 from raysim.reproducing.rows import SWEEPS, Labels, PaperRow
 from raysim.sweeps.cells import SPLIT_KEY
@@ -40,7 +40,8 @@ def read_packed_rows(rows: Sequence[PaperRow]) -> tuple[dict[PaperRow, MeasuredR
             missing.append(sweep)
             continue
         tell_progress(f"reading the results of {sweep}")
-        settings = group_runs(find_runs([file], []), [])
+        unfinished: list[FinishedRun] = []
+        settings = group_runs(find_runs([file], [], unfinished=unfinished), [], unfinished)
         for row in rows:
             labels = None if row in found else row.measured_in.get(sweep)
             if labels is not None and (one := _find_group(settings, labels)) is not None:
@@ -57,20 +58,32 @@ def _find_group(settings: Sequence[ExperimentSetting], labels: Labels) -> Measur
     return None
 
 
-def read_rows_below(directories: Mapping[PaperRow, Path]) -> dict[PaperRow, MeasuredRow]:
-    """Return the rows with finished runs in their directories. Rows of one setting are compared with each other."""
-    there = [directory for directory in directories.values() if directory.is_dir()]
+def read_rows_below(directories: Mapping[PaperRow, Path], rows: Sequence[PaperRow]) -> dict[PaperRow, MeasuredRow]:
+    """Return those of the rows with finished runs in their directories. Rows of one setting are compared.
+
+    Two rows may have the same config. The runs in a row's own directory then count for it.
+    """
+    unfinished: list[FinishedRun] = []
+    runs = {row: _find_runs_below(directory, unfinished) for row, directory in directories.items()}
+    found: dict[PaperRow, MeasuredRow] = {}
+    for row in rows:
+        others = [run for other, theirs in runs.items() if other is not row for run in theirs]
+        own = {run.directory for run in runs[row]}
+        settings = group_runs([*others, *runs[row]], [], unfinished) if own else []  # of the same run the last counts
+        for setting in settings:
+            for group in setting.groups:
+                if any(run.directory in own for run in group.runs):
+                    found[row] = MeasuredRow(setting, group)
+    return found
+
+
+def _find_runs_below(directory: Path, unfinished: list[FinishedRun]) -> list[FinishedRun]:
+    """Return the finished runs of a row, without the trials of tuned values, which are not of the test samples."""
     try:
-        settings = group_runs(find_runs(there, []), []) if there else []
+        runs = find_runs([directory], [], unfinished=unfinished) if directory.is_dir() else []
     except ConfigError:  # none has finished
-        return {}
-    return {
-        row: MeasuredRow(setting, group)
-        for row, directory in directories.items()
-        for setting in settings
-        for group in setting.groups
-        if any(directory in run.directory.parents for run in group.runs)
-    }
+        return []
+    return [run for run in runs if SPLIT_KEY not in run.names]
 
 
 def columns_of(paper: PublishedPaper, row: PaperRow) -> list[PublishedColumn]:
@@ -107,13 +120,13 @@ def describe_cell(column: PublishedColumn, row: PaperRow, level: Level | None) -
 
 
 def _show_interval(level: Level) -> str:
-    """Return a measured mean with its 95% interval over seeds: `66.10 (60.12 to 72.08), 3 seeds`."""
+    """Return a measured mean with its 95% interval over seeds: `66.10 (60.12 to 72.08), 3 seeds (1 failed)`."""
     values = [*level.quantity.by_seed(level.group, level.column.protocol).values()]
     interval = interval_of_mean(values)
     assert level.measured is not None
     show = level.quantity.show
     between = "" if interval is None else f" ({show(interval[0])} to {show(interval[1])})"
-    return f"{show(level.measured.mean)}{between}, {len(values)} seed{'s' * (len(values) > 1)}"
+    return f"{show(level.measured.mean)}{between}, {len(values)} seed{'s' * (len(values) > 1)}{level.group.ends}"
 
 
 def describe_gain(gain: Gain) -> str:

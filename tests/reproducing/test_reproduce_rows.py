@@ -15,7 +15,7 @@ from raysim.config import load
 from raysim.reports.published import PublishedPaper, list_papers, load_paper
 from raysim.reports.statistics import interval_of_mean
 from raysim.reproducing.listing import describe_values
-from raysim.reproducing.measured import read_packed_rows
+from raysim.reproducing.measured import read_packed_rows, read_rows_below
 from raysim.reproducing.needs import DataSearch
 from raysim.reproducing.rows import PaperRow, find_rows, list_rows, make_sweep
 from raysim.sweeps.grid import expand_sweep
@@ -186,6 +186,42 @@ def test_results_that_are_not_here_are_named(
     paper = only("fed_a_gem", "rotated-MNIST", "sweeps/fed_a_gem_full", methods=("FL",))
     monkeypatch.setattr("raysim.reproducing.measured.RESULTS", tmp_path)
     assert read_packed_rows(list_rows(paper)) == ({}, ["sweeps/fed_a_gem_full"])
+
+
+def copy_runs(name: str, folder: Path, begin: str, **ends: str) -> Path:
+    """Copy the packed runs below a folder of a sweep, with the statuses of some of them."""
+    with gzip.open(ROOT / f"results/{name}.jsonl.gz") as file:
+        head, *runs = [json.loads(line) for line in file]
+    kept = [run for run in runs if run["path"].startswith(begin)]
+    for run in kept:
+        run["summary"]["status"] = ends.get(run["path"].split("/")[-1].replace("-", "_"), "done")
+    folder.mkdir(parents=True)
+    (folder / "runs.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, [head, *kept])).encode()))
+    return folder
+
+
+def test_rows_of_the_same_config_have_the_runs_of_their_own_directories(tmp_path: Path) -> None:
+    """A paper prints FedAvg under two names. Both were run; a run that failed is counted beside the seeds."""
+    paper = only("fed_a_gem", "rotated-MNIST", methods=("FL",))
+    cells = [column.model_copy(update={"cells": {**column.cells, "FL again": (68.0, 3.0)}}) for column in paper.tables]
+    paper = paper.model_copy(update={"methods": {**paper.methods, "FL again": {}}, "tables": cells})
+    one, other = list_rows(paper)
+    directories = {
+        one: copy_runs("fed_a_gem_full", tmp_path / "a", "FL/", seed_1="diverged"),
+        other: copy_runs("fed_a_gem_full", tmp_path / "b", "FL/"),
+    }
+    found = read_rows_below({one: directories[one]}, [one])
+    assert ", 2 seeds (1 diverged): " in next(describe_values(paper, one, found[one]))
+    found = read_rows_below(directories, [one, other])
+    assert [row.method for row in found] == ["FL", "FL again"]
+
+
+def test_trials_on_validation_samples_are_not_compared_with_a_paper(tmp_path: Path) -> None:
+    (row,) = list_rows(only("fed_a_gem", "rotated-MNIST", methods=("FL",)))
+    trials = copy_runs("c_flag_cifar100", tmp_path / "a", "validation/FedAvg")
+    assert read_rows_below({row: trials}, [row]) == {}
+    runs = copy_runs("c_flag_cifar100", tmp_path / "b", "FedAvg")
+    assert [*read_rows_below({row: runs}, [row])] == [row]
 
 
 def test_a_sweeps_row_is_of_the_setting_that_fits_best() -> None:
