@@ -41,7 +41,7 @@ from raysim.system.switches import set_torch
 DEEPEST_RUN = 3  # folders below runs/: NAME/seed-SEED/DATE-TIME-LABEL
 MAY_DIFFER = ("dataset", "scenario", "objective", "evaluation")
 LATER = (  # keys that do not matter for what is held out, since it is drawn before clients have samples
-    *("dataset.root", "dataset.augment", "dataset.normalize"),
+    *("dataset.root", "dataset.augment", "dataset.normalize", "dataset.input_scale"),
     *("scenario.online", "scenario.blur", "scenario.boundaries", "scenario.order"),
 )
 
@@ -230,7 +230,8 @@ def _as_trained(federation: Federation, config: Config, run_config: Config) -> F
     texts = dataset.words is not None or dataset.tokenizer is not None
     if not texts and not standard and not named:
         return federation
-    trained = federation_without_clients(run_config)
+    scale = {"dataset.input_scale": config.dataset.input_scale}  # of what is evaluated; the statistics are the run's
+    trained = federation_without_clients(load(run_config, scale))
     if dataset.names != trained.dataset.names:
         raise ConfigError(
             f"dataset: found the classes {show(list(dataset.names or ()))}, allowed: those that the model was trained "

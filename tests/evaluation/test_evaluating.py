@@ -97,8 +97,14 @@ def test_other_samples_are_normalized_as_those_of_the_run_were(tiny: Any, tmp_pa
     state = {name: value.numpy() for name, value in torch.load(run.directory / "model.pt").items()}
     weights, biases = ([value for name, value in state.items() if name.endswith(end)] for end in ("weight", "bias"))
     inputs = (x[40:] + 3 - x[:40].mean()) / x[:40].std()
-    logits = np.maximum(inputs @ weights[0].T + biases[0], 0) @ weights[1].T + biases[1]
-    assert found == np.mean(logits.argmax(1) == y[40:]) < run.evaluation["class_il"]["average_accuracy"]
+
+    def expected(scale: float) -> float:
+        logits = np.maximum(scale * inputs @ weights[0].T + biases[0], 0) @ weights[1].T + biases[1]
+        return float(np.mean(logits.argmax(1) == y[40:]))
+
+    assert found == expected(1) < run.evaluation["class_il"]["average_accuracy"]
+    scaled = raysim.evaluate(run.directory, ["dataset.path=b.npz", "dataset.input_scale=0.1"])
+    assert scaled.evaluation["class_il"]["average_accuracy"] == expected(0.1) != expected(1)
 
 
 def test_another_table_is_refused_and_other_tests_are_not(tiny: Any, tmp_path: Path) -> None:
