@@ -374,6 +374,14 @@ def test_a_condition_is_checked_before_the_first_trial() -> None:
         expand_sweep(source, ())
 
 
+@pytest.mark.parametrize("keys", [{"dataset.input_scale": 1.0}, {"methods.fedprox.mu": 0.7}])
+def test_a_condition_that_leaves_trials_alike_is_told_before_the_first_trial(keys: dict[str, object]) -> None:
+    """The first has the rows' own value, and the second makes all candidates one."""
+    source = tuned({"P": {"methods.fedprox.mu": [0, 1]}}, search={"finalists": 2, "worst_of": {"a": keys}})
+    with pytest.raises(ConfigError, match=r"the runs 'validation/P, mu=0/.*' are the same in all that changes results"):
+        expand_sweep(source, ())
+
+
 @pytest.mark.parametrize("lines", REFUSED)
 def test_what_is_wrong_is_told_in_one_line(lines: str, sweep_file: Write) -> None:
     with pytest.raises(ConfigError) as found:
