@@ -54,8 +54,8 @@ class Quantity:
         return average([*self.by_seed(group, protocol).values()])
 
     def show(self, number: float, sign: bool = False) -> str:
-        """Return a number as text, with the digits of this quantity."""
-        return format(number, f"{'+' if sign else ''}.{self.digits}f")
+        """Return a number as text, with the digits of this quantity. What rounds to zero has no minus."""
+        return format(number, f"{'+' if sign else ''}z.{self.digits}f")
 
     def show_mean(self, found: MeanOverSeeds | None) -> str:
         """Return `mean ± std`, the mean alone if there is no deviation, or a dash."""

@@ -116,7 +116,9 @@ def expand_grid(
                 return replace(_cell(title, base, {**candidates[place], **rated[condition][seed]}), trial=True)
 
             if len(rated) > 1 and len(candidates) > 1:  # a mistake in a condition is told before the first trial
-                _refuse_twins(title, [make(place, 0, at) for place in range(len(candidates)) for at in range(len(rated))])
+                _refuse_twins(
+                    title, [make(place, 0, at) for place in range(len(candidates)) for at in range(len(rated))]
+                )
             searched[group] = search(len(candidates), make)
             trials += searched[group][0]
         tuned.append(_tuned(title, base, values, candidates, *searched[group]))

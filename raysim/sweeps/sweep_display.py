@@ -237,4 +237,6 @@ def summarise_outcomes(outcomes: Sequence[RunOutcome], plan: SweepPlan) -> str:
 
 def _counts(states: Sequence[str]) -> str:
     counts = {state: states.count(state) for state in dict.fromkeys((*STATES, *states))}
-    return f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return f"{len(states)} run{'s' * (len(states) != 1)}: " + ", ".join(
+        f"{count} {state}" for state, count in counts.items() if count
+    )

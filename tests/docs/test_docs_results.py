@@ -105,7 +105,7 @@ def all_rows(accuracy: list[list[float]]) -> float | None:
 
 def shown(values: list[float], scale: int, digits: str) -> str:
     """In %, say, with the sample standard deviation where there are several."""
-    mean = format(scale * fmean(values), digits)
+    mean = format(scale * fmean(values), f"z{digits}")
     return mean if len(values) == 1 else f"{mean} ± {scale * stdev(values):{digits}}"
 
 

@@ -88,7 +88,7 @@ def test_a_number_on_two_lines_stays_there():
         ("<!-- =pacs.peak", "<!-- = pacs.peak", "found 1 marks that begin as `<!-- =`"),
         (": points -->", ": plain -->", "found the form plain, allowed: interval"),
         ("lambda 0.1,", "lambda 7,", "found no row lambda 7 in special_pacs"),
-        ("pairs:", "pair:", "found pair in pacs, allowed: changes, in, levels, metric, of"),
+        ("pairs:", "pair:", "found pair in pacs, allowed: against, changes, in, levels, metric, of"),
         ("of: special_pacs", "of: special_pacs, metric: accurate", "found the metric accurate, allowed: average_acc"),
         ("of: special_pacs", "of: special_orders", "found several rows lambda 0.1 in special_orders"),
         ("of: special_pacs", "of: special_pacs, unit: MiB", "found the unit MiB, allowed: %"),

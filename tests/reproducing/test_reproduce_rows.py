@@ -13,6 +13,7 @@ import pytest
 from raysim.cli import main
 from raysim.config import load
 from raysim.reports.published import PublishedPaper, list_papers, load_paper
+from raysim.reports.quantity_tables import ACCURACY
 from raysim.reports.statistics import interval_of_mean
 from raysim.reproducing.listing import describe_values
 from raysim.reproducing.measured import read_packed_rows, read_rows_below
@@ -214,6 +215,13 @@ def test_rows_of_the_same_config_have_the_runs_of_their_own_directories(tmp_path
     assert ", 2 seeds (1 diverged): " in next(describe_values(paper, one, found[one]))
     found = read_rows_below(directories, [one, other])
     assert [row.method for row in found] == ["FL", "FL again"]
+
+
+@pytest.mark.parametrize(
+    ("number", "sign", "text"), [(-0.001, False, "0.00"), (-0.001, True, "+0.00"), (-0.01, False, "-0.01")]
+)
+def test_what_rounds_to_zero_has_no_minus(number: float, sign: bool, text: str) -> None:
+    assert ACCURACY.show(number, sign) == text
 
 
 def test_trials_on_validation_samples_are_not_compared_with_a_paper(tmp_path: Path) -> None:
