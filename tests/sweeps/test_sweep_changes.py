@@ -14,7 +14,7 @@ import raysim
 from raysim.cli import main
 from raysim.sweeps.directory import RunOutcome, plan_sweep, rate_trial, read_labels
 from raysim.sweeps.sweep import carry_out
-from raysim.sweeps.sweep_display import SweepDisplay
+from raysim.sweeps.sweep_display import SweepDisplay, summarise_outcomes
 from raysim.system.errors import ConfigError
 
 Write = Callable[..., Path]
@@ -36,6 +36,12 @@ def hindered(**arguments: object) -> dict[str, Any]:
 
 def written(out: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
+
+
+def test_a_sweep_of_one_run_says_so(tmp_path: Path) -> None:
+    plan = plan_sweep({"name": "one", "base": BASE, "grid": {"seed": [3]}}, [], tmp_path)
+    outcomes = [*plan.outcomes().values()]
+    assert summarise_outcomes(outcomes, plan) == "1 run: 1 not started"
 
 
 def test_a_longer_list_with_another_best_value_fails_only_the_runs_with_the_earlier_one(tmp_path: Path) -> None:
