@@ -42,6 +42,9 @@ def differences(kept: Mapping[str, Any], accuracy: Mapping[str, Matrix]) -> list
     """
     if {*kept["accuracy"]} != {*accuracy}:
         return [f"found the protocols {', '.join(accuracy)}, expected {', '.join(kept['accuracy'])}"]
+    shapes = {protocol: [len(row) for row in rows] for protocol, rows in accuracy.items()}
+    if others := [one for one, rows in kept["accuracy"].items() if shapes[one] != [len(row) for row in rows]]:
+        return [f"{protocol} has another shape" for protocol in others]
     return [
         f"{protocol}[{row}][{column}] is {found}, expected {expected}"
         for protocol, rows in kept["accuracy"].items()
