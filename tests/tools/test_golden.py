@@ -170,13 +170,28 @@ def test_a_share_may_differ_by_one_sample_and_another_number_by_its_rounding() -
     assert found(0.5 - 1 / 48, (0, 0)) == found(0.75 + 1 / 16, (1, 1)) == []
     assert found(0.5 - 2 / 48, (0, 0)) == ["domain_il[0][0] is 0.4583333333333333, expected 0.5"]
     assert len(found(0.75 + 2 / 16, (1, 1))) == 1
-    first, second = [0.5, None], [0.25, 0.75]
+    first: list[float | None] = [0.5, None]
+    second: list[float | None] = [0.25, 0.75]
     for shape in ([first], [first, second, second], [first[:1], second]):
         assert differences(KEPT, {"domain_il": shape}) == ["domain_il has another shape"]
     assert found(0.5, (0, 1)) == ["domain_il[0][1] is 0.5, expected None"]
     assert differences(KEPT, {"class_il": []}) == ["found the protocols class_il, expected domain_il"]
     assert bound(1.0, 24) == 1 / 24
     assert bound(8.0, 24) == bound(-8.0, 24) == 8 / 1024
+
+
+def test_the_page_has_the_probability_of_two_other_answers_in_any_cell() -> None:
+    """With (n / 1024)^2 / 2 in a cell of n samples, as the page derives for 48."""
+    cells = [
+        kept["samples"][column]
+        for kept in read_accuracies().values()
+        for rows in kept["accuracy"].values()
+        for row in rows
+        for column, value in enumerate(row)
+        if value is not None and 0 <= value <= 1
+    ]
+    assert f"have {len(cells)} cells" in PAGE.read_text(encoding="utf-8")
+    assert round(1 / sum((n / 1024) ** 2 / 2 for n in cells)) == 8
 
 
 def test_the_results_of_a_run_are_hashed_without_what_is_new() -> None:

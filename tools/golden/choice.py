@@ -55,7 +55,7 @@ PACKAGES = {"texts, hugging face": "transformers"}
 
 
 def other_versions(installed: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the runs whose bits are kept with another version of a package than the installed one, and what differs.
+    """Return the runs that are kept with another version of a package than the installed one, and what differs.
 
     Args:
         installed: the version of each package, by default that of this environment.
