@@ -10,8 +10,8 @@
 - Two of them are in one cell with a probability of 0.05^2 / 2, which is one in 900.
 - In any of the 258 cells, many of fewer samples, that has a probability of one in eight. No machine has shown it yet.
 
-**Another number**, such as perplexity, may differ by 2^-10 of itself. That is a choice: rounding moves perplexity by the
-mean error of the losses, which is less than that of a single logit.
+**Another number**, such as perplexity, may differ by 2^-10 of itself. That is a choice: rounding moves perplexity by
+the mean error of the losses, which is less than that of a single logit.
 
 Runs in bfloat16 round the inputs of products by 2^-9. A difference grows to that where it crosses such a rounding. Only
 few do: their sums and weights are float32.
