@@ -199,7 +199,7 @@ def _completion(parser: ArgumentParser) -> None:
 COMMANDS: Mapping[str, Command] = {
     "run": Command("Run", "run a config, or resume a run", _run),
     "sweep": Command("Run", "run a grid of runs, without those that are done", _sweep),
-    "reproduce": Command("Run", "list the rows of papers' tables, and run them beside the paper's values", _reproduce),
+    "reproduce": Command("Run", "list the rows of papers' tables, and run them next to the paper's values", _reproduce),
     "check": Command("Run", "validate a config and estimate its cost; start nothing", _check),
     "download": Command("Run", "download the data that a config needs", ArgumentParser.add_config),
     "evaluate": Command("Run", "evaluate a finished run's model on other data or another split", _evaluate),

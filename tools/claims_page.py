@@ -48,7 +48,18 @@ class Claim:
     @property
     def verdict(self) -> str:
         """The verdict on the claim."""
-        return OPEN if self.too_short else judge([sign for one in self.settings.values() for sign in one.signs])
+        return OPEN if self.too_short else judge(self.signs)
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """What all tests say; see `judge`."""
+        return tuple(sign for one in self.settings.values() for sign in one.signs)
+
+    @property
+    def shown(self) -> tuple[str, Number]:
+        """The strongest setting, or the strongest that speaks against a claim that does not hold."""
+        against = (named for named in self.settings.items() if self.verdict == FAILS and -1 in named[1].signs)
+        return next(against, next(iter(self.settings.items())))
 
 
 @dataclass(frozen=True)
@@ -107,18 +118,18 @@ def render_summary(papers: Sequence[Paper]) -> str:
 
 def render_verdicts(papers: Sequence[Paper]) -> str:
     """Return the table with a line for each claim, and one for what was not run of each paper."""
-    return "\n".join([*head("claim", "verdict", "strongest setting, in points"), *_lines(papers)])
+    return "\n".join([*head("claim", "verdict", "tests support it", "strongest setting, in points"), *_lines(papers)])
 
 
 def _lines(papers: Sequence[Paper]) -> Iterator[str]:
     for paper in papers:
         for place, claim in enumerate(paper.claims):
             text = f"**{paper.title}** {claim.text}" if place == 0 else claim.text
-            title, number = next(iter(claim.settings.items()))
-            share = f", supported in {number.show('share')}" if len(number.signs) > 1 else ""
+            title, number = claim.shown
+            share = f", {outcome(number.signs)}" if len(number.signs) > 1 else ""
             shown = f"{title}: {claim.too_short or show(number) + share}"
-            yield line(text, f"**{claim.verdict}**", shown)
-        yield line(f"claims on {paper.not_run}", f"**{UNSEEN}**", "[not run](reproducing.md#not-run)")
+            yield line(text, f"**{claim.verdict}**", outcome(claim.signs), shown)
+        yield line(f"claims on {paper.not_run}", f"**{UNSEEN}**", "-", "[not run](reproducing.md#not-run)")
 
 
 def show(number: Number) -> str:
@@ -137,7 +148,7 @@ def render_settings(papers: Sequence[Paper]) -> str:
 
 def _fold(paper: Paper) -> str:
     rows = [
-        line(claim.text if place == 0 else "", title, show(number), outcome(number))
+        line(claim.text if place == 0 else "", title, show(number), outcome(number.signs))
         for claim in paper.claims
         for place, (title, number) in enumerate(claim.settings.items())
     ]
@@ -146,11 +157,11 @@ def _fold(paper: Paper) -> str:
     return f"<details markdown>\n<summary>{name}: all settings</summary>\n\n{table}\n\n</details>"
 
 
-def outcome(number: Number) -> str:
-    """Return whether a setting supports its claim: yes, no, undecided, or how many of its tests do what."""
-    if len(number.signs) == 1:
-        return OUTCOMES[number.signs[0]]
-    counts = Counter(number.signs)
+def outcome(signs: Sequence[int]) -> str:
+    """Return whether tests support a claim: yes, no or undecided of one, and how many of several do what."""
+    if len(signs) == 1:
+        return OUTCOMES[signs[0]]
+    counts = Counter(signs)
     return ", ".join(f"{counts[sign]} {word}" for sign, word in OUTCOMES.items() if counts[sign])
 
 

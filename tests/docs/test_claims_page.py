@@ -5,7 +5,7 @@ import re
 import claims_page
 import prose_numbers
 import pytest
-from claims_page import FAILS, HOLDS, IN_PART, OPEN, UNSEEN, Claim, judge
+from claims_page import FAILS, HOLDS, IN_PART, OPEN, UNSEEN, Claim, judge, outcome
 from pages import ROOT
 from prose_numbers import Number
 
@@ -55,6 +55,21 @@ def test_runs_that_are_too_short_decide_nothing():
     assert (Claim("is ahead", decided).verdict, Claim("is ahead", decided, "too short").verdict) == (HOLDS, OPEN)
 
 
+def test_a_claim_that_does_not_hold_shows_what_speaks_against_it():
+    """And every line counts the tests of all its settings, not only those of the shown one."""
+    open_, contrary = Number({"mean": "-0.6"}, (0,)), Number({"mean": "-9.0"}, (-1, 0))
+    assert Claim("is ahead", {"large": open_, "small": contrary}).shown == ("small", contrary)
+    partly = Claim("is ahead", {"large": open_, "small": contrary, "least": Number({"mean": "1.0"}, (1,))})
+    assert (partly.verdict, partly.shown[0]) == (IN_PART, "large")
+    assert outcome(partly.signs) == "1 yes, 2 undecided, 1 no"
+
+
+def test_a_line_that_does_not_hold_has_an_interval_below_0_or_a_no(page):
+    lines = [one for one in page.partition("<!-- end of verdicts -->")[0].splitlines() if f"| **{FAILS}** |" in one]
+    assert lines
+    assert [one for one in lines if not re.search(r"\(-[\d.]+ to -[\d.]+\)|\d no\b", one.split(" | ")[3])] == []
+
+
 def test_verdicts_agree_with_the_pages_of_results(page):
     """Of special.md: 5.6 (1.6 to 9.7) on PACS, no peak elsewhere. Re-Fed's rows on CIFAR-100 have not converged."""
     assert verdict_of(page, "raises all four baselines on CIFAR-100") == HOLDS
@@ -89,7 +104,7 @@ def test_a_stale_verdict_is_written_anew():
         f"<!-- {name}, written by make docs -->\n<!-- end of {name} -->" for name in ("summary", "verdicts", "settings")
     )
     written = claims_page.render_page(f"{blocks}\n{NUMBERS}{CLAIMS}")
-    assert "| **S** peaks | **holds** | PACS: 5.6 (1.6 to 9.7) |" in written  # as in special.md
+    assert "| **S** peaks | **holds** | yes | PACS: 5.6 (1.6 to 9.7) |" in written  # as in special.md
     stale = written.replace("**holds**", "**does not hold**").replace("5.6 (", "6.5 (")
     assert claims_page.render_page(stale) == written
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden.__main__ import by_file, told
+from golden.__main__ import by_file, main, told
 from golden.changelog import CHANGELOG, entries, entry_for, problems
-from golden.choice import GOLDEN, KINDS, PRECISIONS
+from golden.choice import GOLDEN, KINDS, PACKAGES, PRECISIONS, other_versions
 from golden.kept import FOLDER, KeptFile, read_accuracies, read_kept, write_kept
 from golden.machine import Machine, this_machine
 from golden.moving import accuracies_after, files_after, names_moved, new_moves
@@ -144,6 +144,22 @@ def test_the_command_says_what_the_changelog_lacks(
     assert told({"here": ONE}, {"here": two}) == 0
 
 
+def test_bits_of_a_network_of_another_package_are_of_its_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of constraints.txt, with which the files were made. No run with another one is kept."""
+    packages = {name for name, run in GOLDEN.items() if run.config()["model"]["name"] in ("hugging_face", "timm")}
+    assert packages == {*PACKAGES}
+    pin = re.search(r"^transformers==(.*)$", (PAGE.parents[1] / "constraints.txt").read_text(encoding="utf-8"), re.M)
+    assert pin is not None
+    assert other_versions({"transformers": pin[1]}) == {}
+    why = f"found transformers 5.0.0, the bits are kept with {pin[1]}"
+    assert other_versions({"transformers": "5.0.0"}) == {"texts, hugging face": why}
+    monkeypatch.setattr("golden.__main__.other_versions", lambda: {"er": why})
+    assert main([]) == 2
+    assert capsys.readouterr().err == f"`er`: {why}: install that of constraints.txt\n"
+
+
 def test_a_share_may_differ_by_one_sample_and_another_number_by_its_rounding() -> None:
     def found(value: float, at: tuple[int, int]) -> list[str]:
         accuracy = json.loads(json.dumps(KEPT["accuracy"]))
@@ -154,10 +170,28 @@ def test_a_share_may_differ_by_one_sample_and_another_number_by_its_rounding() -
     assert found(0.5 - 1 / 48, (0, 0)) == found(0.75 + 1 / 16, (1, 1)) == []
     assert found(0.5 - 2 / 48, (0, 0)) == ["domain_il[0][0] is 0.4583333333333333, expected 0.5"]
     assert len(found(0.75 + 2 / 16, (1, 1))) == 1
+    first: list[float | None] = [0.5, None]
+    second: list[float | None] = [0.25, 0.75]
+    for shape in ([first], [first, second, second], [first[:1], second]):
+        assert differences(KEPT, {"domain_il": shape}) == ["domain_il has another shape"]
     assert found(0.5, (0, 1)) == ["domain_il[0][1] is 0.5, expected None"]
     assert differences(KEPT, {"class_il": []}) == ["found the protocols class_il, expected domain_il"]
     assert bound(1.0, 24) == 1 / 24
     assert bound(8.0, 24) == bound(-8.0, 24) == 8 / 1024
+
+
+def test_the_page_has_the_probability_of_two_other_answers_in_any_cell() -> None:
+    """With (n / 1024)^2 / 2 in a cell of n samples, as the page derives for 48."""
+    cells = [
+        kept["samples"][column]
+        for kept in read_accuracies().values()
+        for rows in kept["accuracy"].values()
+        for row in rows
+        for column, value in enumerate(row)
+        if value is not None and 0 <= value <= 1
+    ]
+    assert f"have {len(cells)} cells" in PAGE.read_text(encoding="utf-8")
+    assert round(1 / sum((n / 1024) ** 2 / 2 for n in cells)) == 8
 
 
 def test_the_results_of_a_run_are_hashed_without_what_is_new() -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from golden.changelog import CHANGELOG, entry_for, listed, problems
-from golden.choice import GOLDEN, PRECISIONS
+from golden.choice import GOLDEN, PRECISIONS, other_versions
 from golden.kept import KeptFile, read_accuracies, read_kept, write_accuracies, write_kept
 from golden.machine import Machine
 from golden.moving import accuracies_after, files_after, names_moved, new_moves
@@ -15,8 +15,11 @@ from golden.running import AVX2, Outcome, carry_out
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Carry the runs out and write what moved. Return 1 if CHANGELOG.md lacks something, 2 if a run failed."""
+    """Carry the runs out and write what moved. Return 1 if CHANGELOG.md lacks something, 2 if a run cannot be kept."""
     argparse.ArgumentParser(prog="golden", description=__doc__, allow_abbrev=False).parse_args(given)
+    if others := other_versions():
+        print(*(f"`{name}`: {why}: install that of constraints.txt" for name, why in others.items()), file=sys.stderr)
+        return 2
     try:
         machine, found = carry_out(GOLDEN)
         computed = by_file(machine, found)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from importlib.metadata import version
+
 from bits.reference import RUNS
 from bits.run import Run
+from bits.trees import TOOLS
 
 KINDS = {
     "fedavg, batch norm": "no memory, and buffers that are averaged",
@@ -44,3 +49,21 @@ def precision_of(run: Run) -> str:
 
 
 PRECISIONS = {name: precision_of(run) for name, run in GOLDEN.items()}
+
+PACKAGES = {"texts, hugging face": "transformers"}
+"""Run -> a package with code of the network. The bits are kept with its version in constraints.txt."""
+
+
+def other_versions(installed: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the runs that are kept with another version of a package than the installed one, and what differs.
+
+    Args:
+        installed: the version of each package, by default that of this environment.
+    """
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)", (TOOLS.parent / "constraints.txt").read_text(encoding="utf-8"), re.M))
+    found = installed or {package: version(package) for package in PACKAGES.values()}
+    return {
+        name: f"found {package} {found[package]}, the bits are kept with {pins[package]}"
+        for name, package in PACKAGES.items()
+        if found[package] != pins[package]
+    }

@@ -8,8 +8,10 @@
 - A sample's answer can change only if its two largest logits are that close. Let their difference be spread evenly over
   a logit's size. Then 48 x 2^-10 = 0.05 of 48 samples are that close.
 - Two of them are in one cell with a probability of 0.05^2 / 2, which is one in 900.
+- In any of the 258 cells, many of fewer samples, that has a probability of one in eight. No machine has shown it yet.
 
-**Another number**, such as perplexity, may differ by 2^-10 of itself, as it is continuous in the logits.
+**Another number**, such as perplexity, may differ by 2^-10 of itself. That is a choice: rounding moves perplexity by
+the mean error of the losses, which is less than that of a single logit.
 
 Runs in bfloat16 round the inputs of products by 2^-9. A difference grows to that where it crosses such a rounding. Only
 few do: their sums and weights are float32.
@@ -42,6 +44,9 @@ def differences(kept: Mapping[str, Any], accuracy: Mapping[str, Matrix]) -> list
     """
     if {*kept["accuracy"]} != {*accuracy}:
         return [f"found the protocols {', '.join(accuracy)}, expected {', '.join(kept['accuracy'])}"]
+    shapes = {protocol: [len(row) for row in rows] for protocol, rows in accuracy.items()}
+    if others := [one for one, rows in kept["accuracy"].items() if shapes[one] != [len(row) for row in rows]]:
+        return [f"{protocol} has another shape" for protocol in others]
     return [
         f"{protocol}[{row}][{column}] is {found}, expected {expected}"
         for protocol, rows in kept["accuracy"].items()
