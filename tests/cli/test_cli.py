@@ -197,7 +197,7 @@ WRONG = {
     ),
     "an empty command": (
         [""],
-        "raysim: unknown command ''; allowed: run, sweep, check, download, evaluate, show, report, ",
+        "raysim: unknown command ''; allowed: run, sweep, reproduce, check, download, evaluate, show, report, ",
     ),
     "an empty config": (
         ["run", ""],

@@ -25,7 +25,7 @@ def test_what_was_run_is_a_table_with_all_values_that_differ(tmp_path: Path) -> 
         make_run(tmp_path / str(seed), {"seed": seed, "participation.fraction": 0.5}, rounds=[{}], versions=commit)
     (setting,) = group_runs(find_runs([tmp_path], []), [])
     facts = as_texts(tabulate_facts(setting))
-    assert facts["dataset"] == "synthetic, classes 4, shape [6], train 36, test 20, noise 1.0"
+    assert facts["dataset"] == "synthetic, input_scale 1.0, classes 4, shape [6], train 36, test 20, noise 1.0"
     assert facts["scenario"] == "domain_incremental, tasks 2, order same, boundaries synchronous, shift permutation"
     assert facts["model"] == "mlp, precision float32, hidden [5]"
     assert (facts["clients"], facts["participation"]) == ("count 3", "fraction 0.5, sampler uniform")
