@@ -19,7 +19,7 @@ from raysim.data.loading import check_dataset
 from raysim.objectives.boxes import check_boxes
 from raysim.system.errors import ConfigError
 
-CASES = [200, pytest.param(10_000, marks=pytest.mark.soak)]
+CASES = [200, pytest.param(2_000, marks=pytest.mark.soak)]
 
 NESTED: list[Any] = []
 for _ in range(300):

@@ -22,7 +22,7 @@ from raysim.system.errors import ConfigError
 
 Draws = np.random.Generator
 FEW = 70  # of each kind of file: some 200 in all
-MANY = 10_000
+MANY = 2_000
 
 CELLS = ["1", "2", "-3.5", "1e3", "1_0", "1e999", "0x1", "inf", "NaN", "NA", "", " ", "true", "x", "y", "2024-01-01"]
 CELLS += [

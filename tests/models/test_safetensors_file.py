@@ -114,7 +114,7 @@ def test_a_models_weights(written, tiny):
         build_model(config, (3,), 2)
 
 
-@pytest.mark.parametrize("cases", [200, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("cases", [200, pytest.param(2_000, marks=pytest.mark.soak)])
 def test_random_headers_are_read_or_refused(tmp_path, cases):
     """Values of a good header are replaced, dropped or repeated. No tensor has bytes beyond the file's."""
     draws = random.Random(0)
