@@ -85,9 +85,7 @@ def reproduce(parser: ArgumentParser, asked: Namespace, log: str) -> int:
 
 
 def _read_request(parser: ArgumentParser, asked: Namespace) -> _Request:
-    from raysim.config.schema import Config as Keys
-
-    if asked.row is not None and "=" in asked.row and asked.row.split("=")[0].split(".")[0] in Keys.model_fields:
+    if asked.row is not None and "=" in asked.row and asked.row.split("=")[0].split(".")[0] in Config.model_fields:
         asked.row, asked.overrides = None, [asked.row, *asked.overrides]
     if asked.hours is not None and not asked.hours > 0:
         parser.error(f"argument --hours: found {asked.hours:g}, allowed: a number > 0")

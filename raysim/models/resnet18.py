@@ -1,6 +1,6 @@
 """ResNet-18 for small images: He et al., CVPR 2016, arXiv 1512.03385, with a stem for CIFAR-sized images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,10 @@ from raysim.models.inputs import require_images
 from raysim.models.stages import Stage, StagedNetwork
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions with BatchNorm and a shortcut. The shortcut is a 1x1 convolution if the shape changes."""
+class TwoConvolutions(nn.Module):
+    """Two 3x3 convolutions with BatchNorm, and a shortcut, which a subclass has."""
+
+    shortcut: Callable[[Tensor], Tensor]
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -19,16 +21,23 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
-        self.shortcut = nn.Sequential()
-        if stride != 1 or channels != width:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width)
-            )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ReLU(shortcut(x) + conv(ReLU(conv(x)))), each convolution normalized."""
         y = functional.relu(self.bn1(self.conv1(x)))
         return functional.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class BasicBlock(TwoConvolutions):
+    """A block with a 1x1 convolution as its shortcut if the shape changes."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__(channels, width, stride)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels != width:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width)
+            )
 
 
 class ResNet18(StagedNetwork):

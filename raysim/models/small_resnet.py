@@ -9,33 +9,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.models.inputs import require_images
+from raysim.models.resnet18 import TwoConvolutions
 from raysim.models.stages import Stage, StagedNetwork
 from raysim.system.errors import ConfigError
 
 LAYERS = 6  # of the three groups of blocks, for each block in a group
 
 
-class PlainBlock(nn.Module):
-    """Two 3x3 convolutions with BatchNorm, and a shortcut without parameters (the paper's option A).
+class PlainBlock(TwoConvolutions):
+    """A block with a shortcut without parameters (the paper's option A).
 
     If the shape changes, the shortcut takes every second pixel, and its further channels are zero.
     """
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        super().__init__(channels, width, stride)
         self.stride, self.further = stride, width - channels
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ReLU(shortcut(x) + conv(ReLU(conv(x)))), each convolution normalized."""
-        y = functional.relu(self.bn1(self.conv1(x)))
-        shortcut = x[:, :, :: self.stride, :: self.stride]
-        if self.further:
-            shortcut = functional.pad(shortcut, (0, 0, 0, 0, 0, self.further))
-        return functional.relu(self.bn2(self.conv2(y)) + shortcut)
+    def shortcut(self, x: Tensor) -> Tensor:
+        """Return x, or x in the changed shape."""
+        pixels = x[:, :, :: self.stride, :: self.stride]
+        return functional.pad(pixels, (0, 0, 0, 0, 0, self.further)) if self.further else pixels
 
 
 class SmallResNet(StagedNetwork):
