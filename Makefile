@@ -56,6 +56,7 @@ docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.
 	$(BIN)/python tools/method_chooser.py
 	$(BIN)/python tools/method_table.py
 	$(BIN)/python tools/prose_numbers.py
+	$(BIN)/python tools/matrix_tables.py
 	$(BIN)/python tools/claims_page.py
 	$(BIN)/python tools/provenance.py
 
