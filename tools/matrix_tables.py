@@ -1,7 +1,7 @@
 """Tables of whole matrices: a metric on each task after each task, as means over seeds. `make docs` writes them.
 
 A page asks for those of a packed sweep with the marks `<!-- matrix of NAME, written by make docs -->` and
-`<!-- end of matrix -->`. A row of the table is a row of the sweep after one of its tasks, and a column is a task.
+`<!-- end of matrix -->`. Each row of the table is a row of the sweep after one task, and a column is a task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Matrix = Sequence[Sequence[float | None]]
 
 
 def render_matrices(packed: PackedFile) -> str:
-    """Return the table for a sweep of one setting, whose rows have one protocol with a matrix."""
+    """Return the table for a sweep of one setting. Its runs have one protocol."""
     found: dict[str, list[Matrix]] = defaultdict(list)
     scale = 1.0
     for run in packed.runs:
@@ -41,7 +41,7 @@ def render_matrices(packed: PackedFile) -> str:
 
 
 def _row(name: str, task: int, matrices: Sequence[Matrix], scale: float) -> str:
-    """Return a row of the table; the name of the method stands in its first one."""
+    """Return a row of the table; its first one has the method's name."""
     by_task = zip(*(matrix[task] for matrix in matrices), strict=True)
     return line(name if task == 0 else "", str(task + 1), *(_show(values, scale) for values in by_task))
 

@@ -131,7 +131,7 @@ def expand_grid(
 
 
 def _tuned_as(values: Mapping[str, AxisValue], transfer: Transfer) -> dict[str, AxisValue]:
-    """Return the combination whose trials choose for a combination: itself, unless it takes another's choices."""
+    """Return the combination that has the trials for a combination: itself, unless it takes another's choices."""
     return {axis: transfer.get(axis, {}).get(value.label, value) for axis, value in values.items()}
 
 
