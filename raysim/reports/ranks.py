@@ -288,7 +288,7 @@ def _seeds_of(group: MethodGroup) -> tuple[int, ...]:
 def list_remarks(settings: Sequence[ExperimentSetting]) -> list[str]:
     """Return a sentence for each remark of sweeps about rows, with the settings if it is not about all of them.
 
-    Settings that take what others have chosen are told first.
+    Settings that take what others have chosen come first.
     """
     taken: dict[str, list[str]] = {}
     for setting in settings:
