@@ -195,6 +195,21 @@ def test_folders_without_a_tokenizer_are_refused(tmp_path: Path, words: str) -> 
         read(tmp_path, tokenizer="efficientnet-lite0")
 
 
+@pytest.mark.parametrize(("kind", "absent"), [("bert", "vocab.txt"), ("gpt2", "merges.txt"), ("qwen2", "merges.txt")])
+def test_a_folder_of_weights_alone_is_no_tokenizer(tmp_path: Path, kind: str, absent: str) -> None:
+    """transformers makes a tokenizer of its class, of which all words are unknown."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    words = f"has neither tokenizer.json nor {absent}, allowed: a folder with tokenizer.json"
+    with pytest.raises(ConfigError, match=words):
+        read(tmp_path, tokenizer=str(tmp_path))
+
+
+def test_a_vocabulary_without_tokenizer_json_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]))
+    assert TextTokenizer(str(tmp_path)).encode(["a cat"], 5).ids.tolist() == [[2, 5, 6, 3, 0]]
+
+
 def test_a_tokenizer_that_finds_nothing_is_refused(tmp_path: Path, letters: str) -> None:
     lines = [{"text": text, "label": 0, "split": part} for text, part in (("", "train"), ("", "train"), ("a", "test"))]
     with pytest.raises(

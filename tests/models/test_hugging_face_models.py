@@ -235,6 +235,18 @@ def test_frozen_dropout_is_not_constant(folders: dict[str, Path], tmp_path: Path
     assert built(tmp_path, **keys, dropout=0.0).begin == 2
 
 
+def test_the_files_of_a_run_are_those_that_are_loaded(tmp_path: Path) -> None:
+    """Of a folder with model.safetensors and with shards, transformers loads the first one."""
+    folder = write_folder(tmp_path / "shards", "bert", shards=True)
+    single = write_folder(tmp_path / "single", "bert", initializer_range=0.5) / "model.safetensors"
+    (folder / single.name).write_bytes(single.read_bytes())
+    model = built(folder, freeze=["body.*"])
+    assert [file.name for file in model.files] == [single.name]
+    assert frozen_bytes(model)[1] == 0
+    expected = built(single.parent).body.embeddings.word_embeddings.weight
+    assert torch.equal(model.body.embeddings.word_embeddings.weight, expected)
+
+
 @pytest.mark.parametrize("kind", ["bert", "qwen2"])
 def test_frozen_weights_are_mapped_from_the_files_also_from_shards(tmp_path: Path, kind: str) -> None:
     whole, shards = (write_folder(tmp_path / str(cut), kind, shards=cut) for cut in (False, True))
