@@ -29,7 +29,7 @@ from raysim.federation.data_digest import digest_data
 from raysim.federation.federation import Federation
 from raysim.models.adapters import find_adapters
 from raysim.models.building import build_model
-from raysim.models.stages import StagedNetwork, tensors_of
+from raysim.models.stages import StagedNetwork
 from raysim.system.capacity import this_machine
 from raysim.system.checksums import is_as_written, note_unfit
 from raysim.system.custom_code import digest_custom_code
@@ -208,9 +208,8 @@ class FeaturePass:
         code = digest_custom_code([model.name] if ":" in model.name else [])  # a custom model's
         known = json.dumps([*network, *samples, describe_machine(self._device), VERSION, code])
         common = blake2b(known.encode(), digest_size=16)
-        for stage in stages:
-            for tensor in tensors_of(stage):
-                common.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        for tensor in module.tensors_before():
+            common.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         for split in self._splits:
             digest, x = common.copy(), split.x
             digest.update(f"{x.dtype} {x.shape}".encode())

@@ -60,11 +60,13 @@ def _find_absent(tokenizer: Any, folder: Path) -> str | None:
 
 
 def digest_tokenizer(tokenizer: Any) -> str:
-    """Return a digest of what makes ids of texts.
+    """Return a digest of what makes ids of texts: the tokens, and which ones begin and end a text.
 
+    A chat model's folder at times has the tokens of another model, and another end.
     Truncation and padding are left out: each call sets them, and files have those of the last call before saving.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    content["ends"] = [tokenizer.bos_token_id, tokenizer.eos_token_id]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

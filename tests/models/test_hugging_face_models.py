@@ -304,6 +304,16 @@ def test_weights_from_the_seed(folders: dict[str, Path]) -> None:
     assert not torch.equal(one.state_dict()[name], built(folders["gpt2"]).state_dict()[name])
 
 
+def test_likelihoods_of_a_language_model_in_bfloat16_are_not_rounded(folders: dict[str, Path]) -> None:
+    """The logits are those of transformers in bfloat16, as float32: in bfloat16 a log p of -3.4 has steps of 1/64."""
+    folder, adapters = folders["qwen2 causal"], {"rank": 1, "where": ["*q_proj"], "head": False}
+    model = built(folder, IDS, objective="next_token", head="causal_lm", dtype="bfloat16", adapters=adapters).eval()
+    own = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    logits = model(ROWS)
+    assert logits.dtype == torch.float32
+    assert torch.equal(logits, own(input_ids=TEXTS, attention_mask=MASK, use_cache=False).logits.float())
+
+
 def test_attention_and_dtype(folders: dict[str, Path]) -> None:
     """A body of lower precision is frozen, and its head is float32."""
     fused, plain = (built(folders["bert"], attention=one).eval() for one in ("sdpa", "eager"))
