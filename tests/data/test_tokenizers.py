@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,16 @@ def test_a_vocabulary_without_tokenizer_json_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]))
     assert TextTokenizer(str(tmp_path)).encode(["a cat"], 5).ids.tolist() == [[2, 5, 6, 3, 0]]
+
+
+def test_a_tokenizer_with_another_end_is_another_one(tmp_path: Path) -> None:
+    """A chat model at times has the tokens of its base model, and one of them as its end. Answers then never end."""
+    folder = Path(for_answers(tmp_path / "base", ["a"]))
+    other = Path(shutil.copytree(folder, tmp_path / "chat"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "<s>"}))
+    assert (TextTokenizer(str(other)).end, TextTokenizer(str(folder)).end) == ([0], [1])
+    assert TextTokenizer(str(other)).digest != TextTokenizer(str(folder)).digest
 
 
 def test_a_tokenizer_that_finds_nothing_is_refused(tmp_path: Path, letters: str) -> None:

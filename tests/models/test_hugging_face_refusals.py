@@ -66,7 +66,9 @@ def test_a_folder_of_adapters_is_no_model(tmp_path: Path) -> None:
     """transformers would take the base that adapter_config.json names, and put the adapters into it."""
     base, folder = (write_folder(tmp_path / name, "bert") for name in ("base", "folder"))
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
-    with pytest.raises(ConfigError, match="model.path: .* has adapter_config.json of adapters, allowed: a folder with"):
+    with pytest.raises(
+        ConfigError, match=r"model.path: .* has adapter_config.json of adapters, allowed: a folder with"
+    ):
         built(folder)
 
 

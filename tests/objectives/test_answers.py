@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -242,8 +241,7 @@ def test_metrics_of_answers_are_continual_metrics(masked: bool, simulate: Callab
 def test_answers_of_instructions(tmp_path: Path, simulate: Callable[..., Any]) -> None:
     """After "h a" comes "b c": right. After "d" come four of six words: 2 * 4 / (4 + 6). After "h" come four words.
 
-    The reference of "h" is one word: 2 * 1 / (4 + 1). A tokenizer with the words in another order is not the dataset's,
-    and neither is one with another end.
+    The reference of "h" is one word: 2 * 1 / (4 + 1). A tokenizer with the words in another order is not the dataset's.
     """
     folder = words_of(tmp_path / "words", "pad a b c d e f g h")
     pairs = [("h a", "b c"), ("d", "e f g a b c"), ("h", "h")]
@@ -265,11 +263,6 @@ def test_answers_of_instructions(tmp_path: Path, simulate: Callable[..., Any]) -
     (value,) = (row for done in simulate(load(config)).rounds for row in (done.evaluation or {}).values())
     assert value == [pytest.approx((1 + 0.8 + 2 / 5) / 3, rel=1e-15)]
     other = words_of(tmp_path / "other", "pad b a c d e f g h")
-    with pytest.raises(ConfigError, match=r"objective.tokenizer: found another one than dataset.tokenizer, allowed"):
-        build_federation(load(config, {"objective.tokenizer": other}))
-    settings = json.loads((Path(folder) / "tokenizer_config.json").read_text())
-    shutil.copy(Path(folder) / "tokenizer.json", other)
-    (Path(other) / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "h"}))
     with pytest.raises(ConfigError, match=r"objective.tokenizer: found another one than dataset.tokenizer, allowed"):
         build_federation(load(config, {"objective.tokenizer": other}))
 
