@@ -204,6 +204,8 @@ class FeaturePass:
         network = [model.name, to_plain(model.keys()), to_plain(adapters), module.begin, module.feature_shape]
         network += [module.made_by] if module.made_by else []
         network += [model.precision] if model.precision != "float32" else []  # files of float32 keep their names
+        fast = self._device.type == "cuda" and not self._config.resources.deterministic  # products in TF32
+        network += ["tf32"] if fast else []
         samples = [to_plain(self._federation.normalization), self._federation.shape, CHUNK]
         code = digest_custom_code([model.name] if ":" in model.name else [])  # a custom model's
         known = json.dumps([*network, *samples, describe_machine(self._device), VERSION, code])
