@@ -126,9 +126,10 @@ def _read(where: str, row: Mapping[str, object], names: FieldKeys, number: int) 
     instruction = _text(where, row, names.instruction)
     if not instruction.strip():
         raise ConfigError(f"{where}: found {describe_value(row, names.instruction)}, allowed: a text that is not empty")
-    beside = row.get(names.input) if names.input is not None else None
+    input_name = names.input or next((name for name in NAMES["input"] if name in row), "")  # the first may have none
+    beside = row.get(input_name)
     if beside is not None and not isinstance(beside, str):
-        raise ConfigError(f"{where}: found {describe_value(row, str(names.input))}, allowed: a text, or null")
+        raise ConfigError(f"{where}: found {describe_value(row, input_name)}, allowed: a text, or null")
     answer_text, whole = _text(where, row, names.output), names.instruction == PROMPT
     return Instruction(where, number, split, (), instruction, beside or "", answer_text, whole, client, columns)
 

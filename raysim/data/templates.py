@@ -1,6 +1,7 @@
 """Prompts of instructions: the template of Alpaca, a tokenizer's chat template, a plain prompt, or a custom one."""
 
 from collections.abc import Callable
+from datetime import datetime
 from string import Formatter
 
 from raysim.config.error_text import shorten, show
@@ -20,7 +21,15 @@ ALPACA_WITHOUT_INPUT = (
 )
 """The prompts of Stanford Alpaca, which FedIT (Zhang et al., ICASSP 2024) uses with and without an input."""
 FIELDS = ("instruction", "input")
-DATE = "26 Jul 2024"  # of templates that name today's date, with which every day would have other samples
+DATE = datetime(2024, 7, 26)  # of templates that name today's date, with which every day would have other samples
+CLOCK = "strftime_now"
+"""The function by which a template asks for the date. transformers takes none in its place, but a macro of this name.
+
+Its argument is a format of strftime, of which each code is replaced.
+"""
+_CODES = ("-d", "-m", *"aAbBdeHIjmMpSyY")
+_REPLACED = "".join(f"|replace('%{code}', '{DATE.strftime(f'%{code}')}')" for code in _CODES)
+DATED = f"{{% macro {CLOCK}(format) %}}{{{{ format{_REPLACED} }}}}{{% endmacro +%}}"
 
 Prompt = Callable[[Instruction], tuple[str, bool]]
 """Returns a sample's prompt, and whether it begins with its own special tokens, as chat templates write them."""
@@ -103,11 +112,16 @@ class Chat:
         """Return the prompt of a sample. An instruction is the user's message."""
         self.require()
         before = row.messages or (("user", _plain(row)),)
+        template: str = self.tokenizer.inner.get_chat_template()
         messages = [{"role": role, "content": text} for role, text in before]
         try:
             return str(
                 self.tokenizer.inner.apply_chat_template(
-                    messages, tokenize=False, add_generation_prompt=True, date_string=DATE
+                    messages,
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    date_string=f"{DATE:%d %b %Y}",
+                    chat_template=f"{DATED}{template}" if CLOCK in template else None,
                 )
             )
         except Exception as error:  # a template raises what it wants, such as for two messages of one role

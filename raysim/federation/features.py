@@ -29,7 +29,7 @@ from raysim.federation.data_digest import digest_data
 from raysim.federation.federation import Federation
 from raysim.models.adapters import find_adapters
 from raysim.models.building import build_model
-from raysim.models.stages import StagedNetwork, tensors_of
+from raysim.models.stages import StagedNetwork
 from raysim.system.capacity import this_machine
 from raysim.system.checksums import is_as_written, note_unfit
 from raysim.system.custom_code import digest_custom_code
@@ -204,13 +204,14 @@ class FeaturePass:
         network = [model.name, to_plain(model.keys()), to_plain(adapters), module.begin, module.feature_shape]
         network += [module.made_by] if module.made_by else []
         network += [model.precision] if model.precision != "float32" else []  # files of float32 keep their names
+        fast = self._device.type == "cuda" and not self._config.resources.deterministic  # products in TF32
+        network += ["tf32"] if fast else []
         samples = [to_plain(self._federation.normalization), self._federation.shape, CHUNK]
         code = digest_custom_code([model.name] if ":" in model.name else [])  # a custom model's
         known = json.dumps([*network, *samples, describe_machine(self._device), VERSION, code])
         common = blake2b(known.encode(), digest_size=16)
-        for stage in stages:
-            for tensor in tensors_of(stage):
-                common.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        for tensor in module.tensors_before():
+            common.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         for split in self._splits:
             digest, x = common.copy(), split.x
             digest.update(f"{x.dtype} {x.shape}".encode())

@@ -61,6 +61,11 @@ class StagedNetwork(nn.Module):
         """Return all stages in order. The last one returns the logits."""
         return self.stages()
 
+    def tensors_before(self) -> Iterator[Tensor]:
+        """Yield the parameters and buffers that `before` computes with."""
+        for stage in self.in_order()[: self.begin]:
+            yield from tensors_of(stage)
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits [n, ...] of samples [n, ...], or of what the stages that are left out return for them."""
         return _chained(self.in_order()[self.begin :], x)

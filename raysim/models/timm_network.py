@@ -19,7 +19,8 @@ def timm_network(
     classes: int,
     *,
     architecture: Annotated[
-        str, doc("one of timm's classifiers, such as tf_efficientnet_lite0, resnet50 or vit_small_patch16_224")
+        str,
+        doc("one of timm's classifiers, such as tf_efficientnet_lite0 or vit_small_patch16_224, or with a tag (.dino)"),
     ],
     input_size: Annotated[
         Annotated[int, Ge(1), Le(4096)] | None, doc("height and width made of the images; null leaves them")
@@ -31,15 +32,17 @@ def timm_network(
     """Any classifier of timm by `architecture`, resized input; weights: its files, or efficientnet-lite0.
 
     The model converts images [B, 1 or 3, H, W] of pixels from 0 to 1 to RGB. It resizes them to `input_size` x
-    `input_size` (as in Pillow) and normalizes them, both as timm does for this architecture. It does not crop. timm
-    downloads nothing.
+    `input_size` (as in Pillow) and normalizes them, both as timm does for this architecture. A tag of timm's weights
+    may follow its name, as in `vit_small_patch16_224.dino`, since weights of one architecture may expect images that
+    are normalized otherwise. It does not crop. timm downloads nothing.
 
     Raises:
         ConfigError: timm cannot be imported, or has no such classifier.
     """
     timm = import_extra("timm", "timm")
     architectures = timm.list_models()
-    if architecture not in architectures:
+    name, dot, _ = architecture.partition(".")
+    if name not in architectures or (dot and not timm.is_model_pretrained(architecture)):
         near = get_close_matches(architecture[:100].lower(), architectures, n=4)
         problem = f"found {show(architecture)}, allowed: a classifier of timm's, such as {either(near or EXAMPLES)}"
         raise ConfigError(f"model.architecture: {problem}")

@@ -11,7 +11,6 @@ from raysim.models.image_preparation import ImagePreparation, require_colors
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_torchvision
 
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # for pixels from 0 to 1: torchvision's transforms
 NOT_ONE_TENSOR = {"googlenet", "inception_v3"}  # in training they return the logits of three or two heads
 
 
@@ -26,7 +25,7 @@ def torchvision_network(
         Annotated[int, Ge(1), Le(4096)] | None, doc("height and width made of the images; null leaves them")
     ] = 224,
     normalize: Annotated[
-        bool, doc("whether they are normalized with ImageNet's mean and deviation, not by dataset.normalize")
+        bool, doc("whether they are normalized with the architecture's mean and deviation, not by dataset.normalize")
     ] = True,
 ) -> nn.Module:
     """Any classifier of torchvision by `architecture`, resized input; weights: its files, or DEFAULT by name.
@@ -45,5 +44,6 @@ def torchvision_network(
         raise ConfigError(f"model.architecture: {problem}")
     require_colors("torchvision", shape)
     network: nn.Module = models.get_model(architecture, weights=None, num_classes=classes)
-    ImagePreparation(input_size, IMAGENET if normalize else None).attach(network)
+    expected = models.get_model_weights(architecture).DEFAULT.transforms()  # most have ImageNet's moments, not all
+    ImagePreparation(input_size, (expected.mean, expected.std) if normalize else None).attach(network)
     return network

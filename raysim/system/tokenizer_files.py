@@ -5,12 +5,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from raysim.system.errors import ConfigError, first_line
 from raysim.system.hub_files import LONGEST_REASON, find_folder
 from raysim.system.importing import import_extra
 
+FILE = "tokenizer.json"
 ALLOWED = "a folder with tokenizer.json and tokenizer_config.json, as save_pretrained writes it"
 
 
@@ -39,15 +41,32 @@ def load_tokenizer(key: str, name: str) -> Any:
     if not getattr(tokenizer, "is_fast", False):
         found = f"found {name!r} with the slow tokenizer {type(tokenizer).__name__}"
         raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}")
+    if absent := _find_absent(tokenizer, folder):
+        found = f"found {name!r}, which has neither {FILE} nor {absent}"
+        raise ConfigError(f"{key}: {found}, allowed: {ALLOWED}")
     return tokenizer
 
 
-def digest_tokenizer(tokenizer: Any) -> str:
-    """Return a digest of what makes ids of texts.
+def _find_absent(tokenizer: Any, folder: Path) -> str | None:
+    """Return a file of the vocabulary that a folder lacks, or None if it is whole.
 
+    Without its files, transformers makes a tokenizer of the special tokens alone: all words are then unknown.
+    """
+    if (folder / FILE).is_file():
+        return None
+    others = sorted({*tokenizer.vocab_files_names.values()} - {FILE})
+    absent = [name for name in others if not (folder / name).is_file()]
+    return next(iter(absent), None if others else "another vocabulary")
+
+
+def digest_tokenizer(tokenizer: Any) -> str:
+    """Return a digest of what makes ids of texts: the tokens, and which ones begin and end a text.
+
+    A chat model's folder at times has the tokens of another model, and another end.
     Truncation and padding are left out: each call sets them, and files have those of the last call before saving.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    content["ends"] = [tokenizer.bos_token_id, tokenizer.eos_token_id]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

@@ -249,13 +249,28 @@ def test_a_chat_needs_a_template_that_takes_it(tmp_path: Path) -> None:
 
 
 def test_a_template_with_a_date_is_the_same_on_every_day(tmp_path: Path) -> None:
-    """As Llama's, which names today's date unless it is given one."""
+    """As Llama's, which names today's date unless it is given one, or others', which call the function of dates."""
     dated = "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
-    folder = for_answers(tmp_path / "dated", [*WORDS, "26", "Jul", "2024"], chat=f"{dated}{{{{ date_string }}}} {CHAT}")
+    words = [*WORDS, "26", "Jul", "2024"]
+    folder = for_answers(tmp_path / "dated", words, chat=f"{dated}{{{{ date_string }}}} {CHAT}")
     messages = [{"role": "user", "content": "red"}, {"role": "assistant", "content": "blue"}]
     samples = [{"messages": messages, "split": part} for part in ("train", "test")]
-    dataset = read(tmp_path, samples, tokenizer=folder, length=9)
-    assert dataset.train.x[0, :8].tolist() == [9, 10, 11, 6, 4, 7, 5, 1]
+    calling = for_answers(tmp_path / "calling", words, chat=f"{{{{ strftime_now('%d %b %Y') }}}} {CHAT}")
+    for tokenizer in (folder, calling):
+        dataset = read(tmp_path, samples, tokenizer=tokenizer, length=9)
+        assert dataset.train.x[0, :8].tolist() == [9, 10, 11, 6, 4, 7, 5, 1]
+
+
+def test_an_input_counts_if_the_first_sample_has_none(tmp_path: Path, words: str) -> None:
+    """<s> copy | red </s> and <s> copy blue | blue </s>."""
+    samples = [
+        {"instruction": "copy", "output": "red", "split": "train"},
+        {"instruction": "copy", "input": "blue", "output": "blue", "split": "train"},
+        {"instruction": "copy", "context": "red", "output": "red", "split": "test"},
+    ]
+    dataset = read(tmp_path, samples, tokenizer=words, length=5, template="plain")
+    assert dataset.train.x[:, :5].tolist() == [[0, 3, 4, 1, 1], [0, 3, 5, 5, 1]]
+    assert dataset.test.x[:, :5].tolist() == [[0, 3, 4, 4, 1]]
 
 
 def test_a_tokenizer_without_an_end_is_doubted(tmp_path: Path) -> None:

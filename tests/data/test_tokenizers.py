@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -193,6 +194,31 @@ def test_folders_without_a_tokenizer_are_refused(tmp_path: Path, words: str) -> 
         ConfigError, match=r"found 'efficientnet-lite0', which has no tokenizer, allowed: a folder with"
     ):
         read(tmp_path, tokenizer="efficientnet-lite0")
+
+
+@pytest.mark.parametrize(("kind", "absent"), [("bert", "vocab.txt"), ("gpt2", "merges.txt"), ("qwen2", "merges.txt")])
+def test_a_folder_of_weights_alone_is_no_tokenizer(tmp_path: Path, kind: str, absent: str) -> None:
+    """transformers makes a tokenizer of its class, of which all words are unknown."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    words = f"has neither tokenizer.json nor {absent}, allowed: a folder with tokenizer.json"
+    with pytest.raises(ConfigError, match=words):
+        read(tmp_path, tokenizer=str(tmp_path))
+
+
+def test_a_vocabulary_without_tokenizer_json_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]))
+    assert TextTokenizer(str(tmp_path)).encode(["a cat"], 5).ids.tolist() == [[2, 5, 6, 3, 0]]
+
+
+def test_a_tokenizer_with_another_end_is_another_one(tmp_path: Path) -> None:
+    """A chat model at times has the tokens of its base model, and one of them as its end. Answers then never end."""
+    folder = Path(for_answers(tmp_path / "base", ["a"]))
+    other = Path(shutil.copytree(folder, tmp_path / "chat"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "<s>"}))
+    assert (TextTokenizer(str(other)).end, TextTokenizer(str(folder)).end) == ([0], [1])
+    assert TextTokenizer(str(other)).digest != TextTokenizer(str(folder)).digest
 
 
 def test_a_tokenizer_that_finds_nothing_is_refused(tmp_path: Path, letters: str) -> None:

@@ -123,6 +123,18 @@ def test_a_file_is_computed_once_and_named_by_what_it_depends_on(folder: Path, m
     assert len(files) == 8
 
 
+def test_features_of_a_gpu_are_named_by_the_precision_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without determinism a GPU multiplies in TF32, so that features differ by far more than their last bits."""
+    monkeypatch.setattr(features, "describe_machine", str)
+    names = []
+    for deterministic in (True, False):
+        config = made(resources__deterministic=deterministic)
+        by_pass = FeaturePass(config, build_federation(config))
+        by_pass._device = torch.device("cuda")
+        names.append([*by_pass._name_files()])
+    assert not {*names[0]} & {*names[1]}
+
+
 def test_a_custom_model_with_other_code_has_other_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer without weights is replaced: ReLU has no negative features, and Tanh has."""
     source = """

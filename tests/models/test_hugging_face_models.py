@@ -235,6 +235,18 @@ def test_frozen_dropout_is_not_constant(folders: dict[str, Path], tmp_path: Path
     assert built(tmp_path, **keys, dropout=0.0).begin == 2
 
 
+def test_the_files_of_a_run_are_those_that_are_loaded(tmp_path: Path) -> None:
+    """Of a folder with model.safetensors and with shards, transformers loads the first one."""
+    folder = write_folder(tmp_path / "shards", "bert", shards=True)
+    single = write_folder(tmp_path / "single", "bert", initializer_range=0.5) / "model.safetensors"
+    (folder / single.name).write_bytes(single.read_bytes())
+    model = built(folder, freeze=["body.*"])
+    assert [file.name for file in model.files] == [single.name]
+    assert frozen_bytes(model)[1] == 0
+    expected = built(single.parent).body.embeddings.word_embeddings.weight
+    assert torch.equal(model.body.embeddings.word_embeddings.weight, expected)
+
+
 @pytest.mark.parametrize("kind", ["bert", "qwen2"])
 def test_frozen_weights_are_mapped_from_the_files_also_from_shards(tmp_path: Path, kind: str) -> None:
     whole, shards = (write_folder(tmp_path / str(cut), kind, shards=cut) for cut in (False, True))
@@ -290,6 +302,16 @@ def test_weights_from_the_seed(folders: dict[str, Path]) -> None:
     name = "body.h.0.attn.c_attn.weight"
     assert not torch.equal(one.state_dict()[name], other.state_dict()[name])
     assert not torch.equal(one.state_dict()[name], built(folders["gpt2"]).state_dict()[name])
+
+
+def test_likelihoods_of_a_language_model_in_bfloat16_are_not_rounded(folders: dict[str, Path]) -> None:
+    """The logits are those of transformers in bfloat16, as float32: in bfloat16 a log p of -3.4 has steps of 1/64."""
+    folder, adapters = folders["qwen2 causal"], {"rank": 1, "where": ["*q_proj"], "head": False}
+    model = built(folder, IDS, objective="next_token", head="causal_lm", dtype="bfloat16", adapters=adapters).eval()
+    own = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    logits = model(ROWS)
+    assert logits.dtype == torch.float32
+    assert torch.equal(logits, own(input_ids=TEXTS, attention_mask=MASK, use_cache=False).logits.float())
 
 
 def test_attention_and_dtype(folders: dict[str, Path]) -> None:

@@ -62,6 +62,16 @@ def test_what_a_folder_must_have(folders: dict[str, Path], tmp_path: Path) -> No
         assert "\n" not in str(refused.value)
 
 
+def test_a_folder_of_adapters_is_no_model(tmp_path: Path) -> None:
+    """transformers would take the base that adapter_config.json names, and put the adapters into it."""
+    base, folder = (write_folder(tmp_path / name, "bert") for name in ("base", "folder"))
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    with pytest.raises(
+        ConfigError, match=r"model.path: .* has adapter_config.json of adapters, allowed: a folder with"
+    ):
+        built(folder)
+
+
 def test_what_does_not_fit(folders: dict[str, Path], tmp_path: Path) -> None:
     bert = folders["bert"]
     other = rewritten(bert, tmp_path / "wider", hidden_size=16)

@@ -222,6 +222,16 @@ def test_features_have_query_and_hidden_states(built, kind):
     assert len(compared) >= 3
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_follow_from_all_blocks_if_prompts_ask(built, kind):
+    """The query passes through the last block, which is not left out. Prefixes alone have no query."""
+    late = built(KINDS[kind], cache=True)
+    used = {id(tensor) for tensor in late.tensors_before()}
+    last = [id(p) for p in late.body.encoder.layer[2].parameters()]
+    assert [number in used for number in last] == [kind != "prefix"] * len(last)
+    assert not any(id(p) in used for p in (*late.prompts.parameters(), *late.head.parameters()))
+
+
 @pytest.mark.parametrize("architecture", ["roberta", "distilbert"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_encoders(built, architecture, kind):

@@ -15,6 +15,7 @@ from raysim.config import Config, load
 from raysim.models.building import build_model, check_model
 from raysim.models.efficientnet_layout import rename_efficientnet
 from raysim.models.flat import FlatModel
+from raysim.models.timm_network import timm_network
 from raysim.system.errors import ConfigError
 from raysim.system.hub_files import find_weights
 
@@ -156,7 +157,7 @@ def test_samples_are_what_the_frozen_part_returns(frozen: list[str], shape: tupl
         ("zzz", "tf_efficientnet_lite0 or vit_small_patch16_224"),
         ("hf-hub:timm/resnet18.a1_in1k", None),
         ("local-dir:/tmp", None),
-        ("resnet18.a1_in1k", "resnet18"),
+        ("resnet18.a1_in2k", "resnet18"),
     ],
 )
 def test_an_unknown_architecture_is_told_the_nearest_ones(asked: str, near: str | None) -> None:
@@ -165,6 +166,17 @@ def test_an_unknown_architecture_is_told_the_nearest_ones(asked: str, near: str 
         built(architecture=asked)
     start = f"model.architecture: found '{asked}', allowed: a classifier of timm's, such as "
     assert str(caught.value).startswith(start + (near or ""))
+
+
+def test_a_tag_says_how_its_weights_expect_images() -> None:
+    """Of one architecture, the weights in1k expect ImageNet's moments, and ap_in1k 0.5: white is (1 - 0.5) / 0.5."""
+    white = torch.ones(1, 3, 2, 2)
+    plain, other = (
+        vars(timm_network((3, 2, 2), 3, architecture=f"tf_efficientnet_b0.{tag}", input_size=None))["prepare"](white)
+        for tag in ("in1k", "ap_in1k")
+    )
+    torch.testing.assert_close(plain[0, :, 0, 0], torch.tensor([0.515 / 0.229, 0.544 / 0.224, 0.594 / 0.225]))
+    assert torch.equal(other, white)
 
 
 def test_without_timm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

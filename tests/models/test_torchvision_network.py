@@ -18,6 +18,7 @@ from raysim.algorithms.parts.sample_gradients import squared_norms
 from raysim.config import load
 from raysim.models.building import build_model, check_model
 from raysim.models.flat import FlatModel
+from raysim.models.torchvision_network import torchvision_network
 from raysim.system.errors import ConfigError
 
 models = pytest.importorskip("torchvision.models")
@@ -227,6 +228,18 @@ def test_images_are_resized_as_pillow_does_and_normalised(before: tuple[int, int
     ]
     expected = (np.array(resized) - MEAN[:, None, None]) / STD[:, None, None]
     np.testing.assert_allclose(shown(x), expected, atol=1e-5)
+
+
+def test_images_are_normalized_as_the_architectures_weights_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision's efficientnet_v2_l expects mean and deviation 0.5, most others ImageNet's: white is 1, or more."""
+    monkeypatch.setattr(models, "get_model", lambda *_, **keys: nn.Flatten())
+    white = torch.ones(1, 3, 2, 2)
+    large, small = (
+        torchvision_network((3, 2, 2), 3, architecture=f"efficientnet_v2_{size}", input_size=None)(white)[0, ::4]
+        for size in "ls"
+    )
+    assert torch.equal(large, torch.ones(3))
+    torch.testing.assert_close(small, torch.tensor([0.515 / 0.229, 0.544 / 0.224, 0.594 / 0.225]))
 
 
 def test_grey_images_are_shown_as_rgb() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from raysim.config.error_text import shorten, show
 from raysim.system.errors import ConfigError, describe_error
-from raysim.system.hub_files import find_folder
+from raysim.system.hub_files import ADAPTERS_CONFIG, find_folder
 from raysim.system.importing import import_extra
 
 KEY, EXTRA = "model.path", "transformers"
@@ -26,17 +26,21 @@ def weight_files(path: str, key: str = KEY) -> dict[str, Path]:
     """Return the files that decide a pretrained model, by name: config.json, and those of weights, if there are any.
 
     Raises:
-        ConfigError: there is no such folder, it has no config.json, or a file that its index names is absent.
+        ConfigError: there is no such folder, it has no config.json, or a file that its index names is absent. Or it is
+            a folder of adapters.
     """
     folder = find_folder(key, path, needed=(CONFIG, "*.safetensors"))
     if not (folder / CONFIG).is_file():
         allowed = f"a folder that save_pretrained of transformers wrote, with {CONFIG} and {WEIGHTS}"
         raise ConfigError(f"{key}: {shorten(str(folder))} has no {CONFIG}, allowed: {allowed}")
+    if (folder / ADAPTERS_CONFIG).is_file():  # transformers would load the base that this file names instead
+        allowed = "a folder without it; adapters are read by model.weights"
+        raise ConfigError(f"{key}: {shorten(str(folder))} has {ADAPTERS_CONFIG} of adapters, allowed: {allowed}")
     names = [CONFIG]
-    if (folder / INDEX).is_file():
-        names += [INDEX, *_read_shards(folder / INDEX, key)]
-    elif (folder / WEIGHTS).is_file():
+    if (folder / WEIGHTS).is_file():  # of both, transformers loads this one
         names.append(WEIGHTS)
+    elif (folder / INDEX).is_file():
+        names += [INDEX, *_read_shards(folder / INDEX, key)]
     if absent := [name for name in names if not (folder / name).is_file()]:
         raise ConfigError(f"{key}: {shorten(str(folder))} has no {absent[0]}, which {INDEX} names; copy it again")
     return {name: folder / name for name in names}

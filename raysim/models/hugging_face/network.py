@@ -72,9 +72,9 @@ class PretrainedNetwork(StagedNetwork):
             output = self._run(self.body, inputs)
         if self._pool is not None:
             return self._finish(self._pooled(output, inputs["attention_mask"]))
-        missing = mask.shape[1] - output.logits.shape[1]
-        logits: Tensor = functional.pad(output.logits, (0, 0, 0, missing)) if missing else output.logits
-        return logits
+        logits = _at_least_float32(output.logits)
+        missing = mask.shape[1] - logits.shape[1]
+        return functional.pad(logits, (0, 0, 0, missing)) if missing else logits
 
     def before(self, x: Tensor) -> Tensor:
         """Return what the stages that are left out return for texts [B, total].
@@ -168,8 +168,12 @@ class PretrainedNetwork(StagedNetwork):
         output = self._output
         if output is None:
             return x
-        logits: Tensor = output(x.to(next(output.parameters()).dtype))
-        return logits
+        return _at_least_float32(output(x.to(next(output.parameters()).dtype)))
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    """Return logits in which losses and likelihoods are not rounded, as in transformers' own loss."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _in_one_pass(x: Tensor) -> Tensor:

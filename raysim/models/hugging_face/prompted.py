@@ -9,7 +9,7 @@ With `model.cache` the query is cached, too. A text's features [1 + L, W + 1] ar
 input of this block. Their last column is the mask. A step is then the second pass only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -72,6 +72,12 @@ class PromptedNetwork(PretrainedNetwork):
         query, hidden = self._query(inputs)
         mask = torch.cat([torch.zeros_like(query[:, :1]), inputs["attention_mask"].to(query)], 1)
         return torch.cat([torch.cat([query[:, None], hidden.to(query)], 1), mask[..., None]], -1)
+
+    def tensors_before(self) -> Iterator[Tensor]:
+        """Yield what `before` computes with. A query passes through all blocks, also those that are not left out."""
+        yield from super().tensors_before()
+        if self.prompts.asks:
+            yield from (*self.body.parameters(), *self.body.buffers())
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages of the encoder, of which the first one with prompts has them among its parts."""
