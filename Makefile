@@ -85,4 +85,4 @@ golden: $(INSTALLED) ## write the hashes of the golden runs in tests/golden/ ane
 	PYTHONPATH=tools $(BIN)/python -m golden
 
 clean: ## remove the environment and what tools leave
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bits .newest build dist site .gallery *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bits .newest .sbom build dist site .gallery *.egg-info

@@ -10,7 +10,7 @@ from pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 INSTALLED = ("vision", "detection", "transformers", "timm")  # what the extra dev has of what users install
-BETWEEN = {"torchvision": "goes with torch", "pyparsing": "of matplotlib"}
+BETWEEN = {"torchvision": "goes with torch", "pyparsing": "of matplotlib", "pytest": "goes with typing-extensions"}
 
 
 def test_the_oldest_versions_are_the_lowest_allowed() -> None:
