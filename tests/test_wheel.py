@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from raysim.config import build_json_schema
+from raysim.system.version import VERSION
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -179,9 +180,10 @@ def test_what_is_imported_is_declared() -> None:
 
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == PROJECT["version"]
+    assert citation["version"] == PROJECT["version"] == VERSION
     assert citation["license"] == PROJECT["license"]
     assert {"cff-version", "message", "title", "authors", "abstract", "keywords"} < set(citation)
     assert citation["authors"] == PROJECT["authors"]
     assert citation["keywords"] == PROJECT["keywords"]
+    assert f"version = {{{PROJECT['version']}}}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert not {"url", "repository", "repository-code", "doi"} & set(citation)  # there is no such page yet
