@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -62,6 +63,9 @@ Search = Callable[[int, Callable[[int, int, int], Cell]], tuple[list[Cell], int 
 Returns the trials that are known so far, and the place of the best candidate, or None if that is not known yet.
 """
 
+Transfer = Mapping[str, Mapping[str, AxisValue]]
+"""By axis, and by the name of a value that takes another's choices: that other value."""
+
 
 def combine_values(
     title: str, axes: Sequence[Axis], skipped: Sequence[Mapping[str, set[str]]]
@@ -87,6 +91,7 @@ def expand_grid(
     base: Document,
     combinations: Sequence[Mapping[str, AxisValue]],
     rated: Sequence[Sequence[Mapping[str, AxisValue]]],
+    transfer: Transfer,
     search: Search,
 ) -> list[Cell]:
     """Return the trials of tuned values, then the runs.
@@ -94,7 +99,7 @@ def expand_grid(
     `rated` has the values of trials, by the condition's place and the seed's.
     """
     first = rated[0][0]
-    _refuse_too_many(title, combinations, first)
+    _refuse_too_many(title, [_tuned_as(values, transfer) for values in combinations], first, len(combinations))
     trials: list[Cell] = []
     runs: list[Cell] = []
     tuned: list[Cell] = []
@@ -103,13 +108,12 @@ def expand_grid(
         if not any(value.candidates for value in values.values()):
             runs.append(_cell(title, base, values))
             continue
-        candidates = [
-            dict(zip(values, picked, strict=True))
-            for picked in product(*(value.candidates or [value] for value in values.values()))
-        ]
-        group = _folder({**values, **first})
+        source = _tuned_as(values, transfer)
+        candidates = _candidates(source)
+        group = _folder({**source, **first})
         if group not in searched:
 
+            @cache  # the check below and the search make the same ones
             def make(
                 place: int, seed: int, condition: int, candidates: Sequence[Mapping[str, AxisValue]] = candidates
             ) -> Cell:
@@ -121,9 +125,20 @@ def expand_grid(
                 )
             searched[group] = search(len(candidates), make)
             trials += searched[group][0]
-        tuned.append(_tuned(title, base, values, candidates, *searched[group]))
+        tuned.append(_tuned(title, base, values, _candidates(values), *searched[group]))
     _refuse_twins(title, [*trials, *runs])
     return [*trials, *runs, *tuned]
+
+
+def _tuned_as(values: Mapping[str, AxisValue], transfer: Transfer) -> dict[str, AxisValue]:
+    """Return the combination whose trials choose for a combination: itself, unless it takes another's choices."""
+    return {axis: transfer.get(axis, {}).get(value.label, value) for axis, value in values.items()}
+
+
+def _candidates(values: Mapping[str, AxisValue]) -> list[dict[str, AxisValue]]:
+    """Return a combination with each choice of its tuned values."""
+    picked = product(*(value.candidates or [value] for value in values.values()))
+    return [dict(zip(values, one, strict=True)) for one in picked]
 
 
 def _tuned(
@@ -145,16 +160,19 @@ def _tuned(
 
 
 def _refuse_too_many(
-    title: str, combinations: Sequence[Mapping[str, AxisValue]], rated: Mapping[str, AxisValue]
+    title: str, combinations: Sequence[Mapping[str, AxisValue]], rated: Mapping[str, AxisValue], runs: int
 ) -> None:
-    """Refuse a sweep that would take minutes to check. Finalists' further trials do not count."""
+    """Refuse a sweep that would take minutes to check. Finalists' further trials do not count.
+
+    `combinations` are those that have trials.
+    """
     candidates = {
         _folder({**values, **rated}): math.prod(len(value.candidates) or 1 for value in values.values())
         for values in combinations
     }
     trials = sum(count for count in candidates.values() if count > 1)
-    if trials + len(combinations) > MOST_RUNS:
-        found = f"found {len(combinations)} runs and {trials} trials"
+    if trials + runs > MOST_RUNS:
+        found = f"found {runs} runs and {trials} trials"
         raise ConfigError(f"{title}: {found}, allowed: at most {MOST_RUNS} together; search.trials limits trials")
 
 

@@ -156,6 +156,7 @@ def read_sweep(
     by_seed = [{SPLIT_KEY: rated, "seed": seed} for seed in seeds] or [{SPLIT_KEY: rated}]
     conditions = [{CONDITION: value} for value in read_conditions(document, file.search.worst_of)]
     trials = [by_seed, *([{**values, **condition} for values in by_seed] for condition in conditions)]
+    transfer = {axis: _read_transfer(document, axes, axis, given) for axis, given in file.search.transfer.items()}
     for given, value in given_ones:
         name = dotted(given.keys)
         if name in axes:
@@ -171,7 +172,7 @@ def read_sweep(
 
     def expand(rate: Rate) -> list[Cell]:
         search = partial(file.search.find_best, rate=rate)
-        return [_add_remark(cell, remarks) for cell in expand_grid(title, base, combinations, trials, search)]
+        return [_add_remark(cell, remarks) for cell in expand_grid(title, base, combinations, trials, transfer, search)]
 
     return file.name, expand
 
@@ -200,6 +201,27 @@ def _read_choice(
         raise document.error((*at, strange[0]), f"found no axis of the grid, allowed: {either(axes)}")
     where = document.place(at)
     return {name: {one.label for one in narrow_axis(axes[name], where, value).values} for name, value in names.items()}
+
+
+def _read_transfer(
+    document: Document, axes: Mapping[str, Axis], axis: str, given: Mapping[str, str]
+) -> dict[str, AxisValue]:
+    """Return the values of an axis that choose for others, by the names of these others."""
+    at: Keys = ("search", "transfer", axis)
+    plain = {name: {one.label: one for one in of.values if not one.candidates} for name, of in axes.items()}
+    allowed = [name for name, values in plain.items() if name != "seed" and len(values) > 1]
+    if axis not in allowed:
+        words = f"found {axis}, allowed: {either(allowed)}" if allowed else f"found {axis}, and no axis has two values"
+        raise document.error(at, words)
+    values = plain[axis]
+    for name, source in given.items():
+        for one in (name, source):
+            if one not in values:
+                raise document.error((*at, name), f"found {show(one)}, allowed: {either(values)}")
+        if source in given:
+            words = f"found {source}, which takes the choices of {given[source]}, allowed: a value that is tuned"
+            raise document.error((*at, name), words)
+    return {name: values[source] for name, source in given.items()}
 
 
 def _add_remark(cell: Cell, remarks: Sequence[tuple[Mapping[str, set[str]], Remark]]) -> Cell:

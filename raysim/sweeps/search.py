@@ -43,6 +43,12 @@ class SearchBudget(Block):
     ] = Field(default={})
     """By name, further conditions of the finalists' trials: config keys. A finalist's worst condition rates it."""
 
+    transfer: Annotated[
+        dict[str, dict[str, str]],
+        Allowed("by axis, names of its values, such as {setting: {usps: mnist}}: usps takes what mnist has chosen"),
+    ] = Field(default={})
+    """By axis: values whose runs have no trials, each with the value whose trials choose for it."""
+
     def contradictions(self) -> Iterator[Mistake]:
         """Yield a mistake where finalists have no further trials, or further trials have no finalists."""
         if (self.finalists > 1) != (self.seeds > 1 or bool(self.worst_of)):

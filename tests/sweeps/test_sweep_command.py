@@ -191,7 +191,11 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
         assert str(shown.table().caption).endswith(" · 0:01:00 · left 0:03:00")
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.soak) if path.stem.startswith("leaderboard") else path for path in SWEEPS],
+    ids=lambda path: path.stem,
+)
 def test_the_sweeps_that_come_with_raysim_are_valid_without_their_data(path: Path) -> None:
     lines = list_runs(plan_sweep(path, (), None))
     said = re.search(r"(\d+) runs of ", path.read_text())

@@ -306,6 +306,61 @@ def test_conditions_are_carried_out_and_resumed(tmp_path: Path) -> None:
     assert (tmp_path / further[0].folder / "summary.json").stat().st_mtime_ns == before
 
 
+def sized(**search: object) -> dict[str, object]:
+    """A sweep of a tuned row with two sizes of batches, where the large ones take what the small ones choose."""
+    source = tuned({"Prox": {"methods.fedprox.mu": [0.1, 1.0]}}, search=search)
+    source["grid"] = {
+        "seed": [3, 4],
+        "size": {"small": {"training.batch_size": 2}, "large": {"training.batch_size": 9}},
+    }
+    return source
+
+
+TAKEN = {"transfer": {"size": {"large": "small"}}}
+
+
+def test_a_value_takes_what_another_has_chosen_and_has_no_trials() -> None:
+    """Ratings fall with mu for small batches. Were large ones tried, they would rise and choose the other candidate."""
+
+    def rate(name: str, trial: Cell) -> float:
+        return trial.config.methods["fedprox"]["mu"] * (-1 if trial.config.training.batch_size == 2 else 1)
+
+    _, cells = expand_sweep(sized(**TAKEN), (), rate)
+    found = [(cell.folder, cell.chosen, cell.config.methods["fedprox"]["mu"]) for cell in cells]
+    assert found == [
+        ("validation/small/Prox, mu=0.1/seed-3", "", 0.1),
+        ("validation/small/Prox, mu=1.0/seed-3", "", 1.0),
+        *((f"{size}/Prox/seed-{seed}", "mu=0.1", 0.1) for seed in (3, 4) for size in ("small", "large")),
+    ]
+    assert [cell.config.training.batch_size for cell in cells[2:]] == [2, 9, 2, 9]
+    assert {cell.chosen for cell in expand_sweep(sized(), ["size=large"], rate)[1][2:]} == {"mu=1.0"}
+
+
+def test_a_value_alone_waits_for_the_trials_of_the_value_that_chooses_for_it() -> None:
+    _, cells = expand_sweep(sized(**TAKEN), ["size=large", "seed=4"])
+    trials = ["validation/small/Prox, mu=0.1/seed-3", "validation/small/Prox, mu=1.0/seed-3"]
+    assert [cell.folder for cell in cells] == [*trials, "large/Prox/seed-4"]
+    assert cells[-1].waits_for == trials
+
+
+@pytest.mark.parametrize(
+    ("transfer", "told"),
+    [
+        ({"clients": {"a": "b"}}, "search.transfer.clients: found clients, allowed: size"),
+        ({"seed": {"3": "4"}}, "search.transfer.seed: found seed, allowed: size"),
+        ({"size": {"huge": "small"}}, "search.transfer.size.huge: found 'huge', allowed: small or large"),
+        ({"size": {"large": "tiny"}}, "search.transfer.size.large: found 'tiny', allowed: small or large"),
+        ({"size": {"large": "large"}}, "found large, which takes the choices of large, allowed: a value that is tuned"),
+        ({"size": {"large": "small", "small": "large"}}, "which takes the choices of"),
+        ({"methods": {"Prox": "ER"}}, "search.transfer.methods: found methods, allowed: size"),
+    ],
+)
+def test_a_value_that_cannot_take_another_s_choices_is_refused(transfer: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        expand_sweep(sized(transfer=transfer), ())
+    assert told in str(found.value)
+
+
 def test_the_command_line_names_picks_at_the_ends_of_their_lists(
     sweep_file: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
