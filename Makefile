@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 # the files with tests of a mark: to collect all of tests/ takes every worker a quarter of a minute
 marked = $(sort $(shell grep -rlE 'mark\.$(1)\b' tests --include='*.py'))
+SDIST := from setuptools import build_meta; print(build_meta.build_sdist("dist", {"--global-option": ["--quiet"]}))
 # without bytecode on the disk, every process that a test starts would compile raysim, and pytest all tests, anew
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -71,8 +72,9 @@ site-version: $(INSTALLED) ## add the site of VERSION=1.0 to the branch gh-pages
 	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(VERSION) latest
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mike set-default latest
 
-wheel: $(INSTALLED) ## build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: $(INSTALLED) ## build the sdist, and from it the wheel, into dist/
+	sdist=$$($(BIN)/python -c '$(SDIST)') && \
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist "dist/$$sdist"
 
 twins: $(INSTALLED) ## run methods against references in plain torch, and write the table of docs/twins.md
 	PYTHONPATH=tools $(BIN)/python -m twins --page docs/twins.md
@@ -84,4 +86,4 @@ golden: $(INSTALLED) ## write the hashes of the golden runs in tests/golden/ ane
 	PYTHONPATH=tools $(BIN)/python -m golden
 
 clean: ## remove the environment and what tools leave
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bits .newest build dist site .gallery *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bits .newest .sbom build dist site .gallery *.egg-info
