@@ -7,7 +7,6 @@ INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 # the files with tests of a mark: to collect all of tests/ takes every worker a quarter of a minute
 marked = $(sort $(shell grep -rlE 'mark\.$(1)\b' tests --include='*.py'))
-SDIST := from setuptools import build_meta; print(build_meta.build_sdist("dist", {"--global-option": ["--quiet"]}))
 # without bytecode on the disk, every process that a test starts would compile raysim, and pytest all tests, anew
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -73,8 +72,7 @@ site-version: $(INSTALLED) ## add the site of VERSION=1.0 to the branch gh-pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mike set-default latest
 
 wheel: $(INSTALLED) ## build the sdist, and from it the wheel, into dist/
-	sdist=$$($(BIN)/python -c '$(SDIST)') && \
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist "dist/$$sdist"
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 twins: $(INSTALLED) ## run methods against references in plain torch, and write the table of docs/twins.md
 	PYTHONPATH=tools $(BIN)/python -m twins --page docs/twins.md
