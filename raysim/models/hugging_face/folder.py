@@ -165,6 +165,21 @@ def load_body(
     return body, sorted(found["unexpected_keys"]), sorted(found["missing_keys"])
 
 
+def most_tokens(body: nn.Module) -> int | None:
+    """Return the most tokens of a text for a module of transformers, or None if it has no limit.
+
+    RoBERTa and what follows it number positions from the padding's id + 1 on. The rows before are in
+    max_position_embeddings, but no token's: https://github.com/facebookresearch/fairseq, `make_positions`.
+    """
+    config: Any = body.config
+    most: int | None = getattr(config, "max_position_embeddings", None) or None
+    for name, part in body.named_modules():
+        padding = getattr(part, "padding_idx", None)
+        if most is not None and name.rpartition(".")[2] == "position_embeddings" and padding is not None:
+            return most - padding - 1
+    return most
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Have transformers print neither bars nor warnings, as only raysim's command line prints. Errors are raised."""

@@ -16,6 +16,7 @@ from raysim.models.hugging_face.folder import (
     WEIGHTS,
     is_decoder,
     load_body,
+    most_tokens,
     name_version,
     read_config,
     weight_files,
@@ -82,10 +83,11 @@ def hugging_face(
     if "attention_mask" not in arrays and config.pad_token_id is None:
         problem = f"{shorten(str(folder / CONFIG))} has no pad_token_id, which samples of ids without a mask need"
         raise ConfigError(f"{KEY}: {problem}; add it, or use a dataset with an attention_mask")
-    if length > (most := getattr(config, "max_position_embeddings", None) or length):
-        raise ConfigError(f"{KEY}: found texts of {length:,} tokens, allowed: at most {most:,} (dataset.length)")
     causal = head == "causal_lm"
     body, left_out, absent = load_body(folder, config, causal, pretrained, attention, getattr(torch, dtype))
+    most = most_tokens(body)
+    if most is not None and length > most:
+        raise ConfigError(f"{KEY}: found texts of {length:,} tokens, allowed: at most {most:,} (dataset.length)")
     body.train()
     how: Pool | None = None if causal else pool or ("last" if is_decoder(config) else "mean")
     wide = torch.float64 if dtype == "float64" else torch.float32
@@ -93,7 +95,7 @@ def hugging_face(
     if prompts is None:
         network = PretrainedNetwork(body, how, linear, arrays, length)
     else:
-        _check_prompts(config, prompts, head, how, attention, dropout, length)
+        _check_prompts(config, prompts, head, how, attention, dropout, length, most)
         assert how is not None
         assert linear is not None
         network = PromptedNetwork(body, how, linear, arrays, length, prompts)
@@ -134,10 +136,11 @@ def _check_prompts(
     attention: str,
     dropout: float | None,
     length: int,
+    most: int | None,
 ) -> None:
     """Refuse prompts of a model that has no place for them. Raises ConfigError."""
     tokens = prompts.top * prompts.length if isinstance(prompts, TextL2PKeys) else 0
-    most = getattr(config, "max_position_embeddings", None) or length + tokens
+    most = length + tokens if most is None else most
     for wrong, key, found, allowed in (
         (head != "classifier", "head", head, "classifier with model.prompts"),
         (is_decoder(config), "prompts", f"{config.model_type}, in which tokens see only those before them", "encoders"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from raysim.models.hugging_face.folder import CONFIG, WEIGHTS, is_decoder, load_body, read_config, weight_files
+from raysim.models.hugging_face.folder import CONFIG, WEIGHTS, is_decoder, load_body, most_tokens, read_config, weight_files
 from raysim.models.hugging_face.network import Pool, pool_tokens
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -48,7 +48,7 @@ def encode_texts(key: str, encoder: str, texts: Sequence[str]) -> Tensor:
     with seeding.generators_restored():
         body = load_body(folder, config, False, True, "eager", torch.float32, key)[0].eval()
     pool: Pool = "last" if is_decoder(config) else "mean"
-    most = getattr(config, "max_position_embeddings", None)
+    most = most_tokens(body)
     vectors = list[Tensor]()
     with torch.no_grad(), one_thread():
         for text in texts:
