@@ -6,7 +6,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from raysim.models.hugging_face.folder import CONFIG, WEIGHTS, is_decoder, load_body, most_tokens, read_config, weight_files
+from raysim.models.hugging_face.folder import (
+    CONFIG,
+    WEIGHTS,
+    is_decoder,
+    load_body,
+    most_tokens,
+    read_config,
+    weight_files,
+)
 from raysim.models.hugging_face.network import Pool, pool_tokens
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
