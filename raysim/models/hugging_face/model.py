@@ -23,7 +23,9 @@ from raysim.models.hugging_face.folder import (
 )
 from raysim.models.hugging_face.network import Pool, PretrainedNetwork
 from raysim.models.hugging_face.prompted import PromptedNetwork
+from raysim.models.hugging_face.saved_head import load_head
 from raysim.models.hugging_face.trial import try_pass
+from raysim.models.peft_layout import HEAD
 from raysim.models.prompt_keys import CodaKeys, DualKeys, PrefixKeys, TextL2PKeys, TextPromptKeys
 from raysim.system.errors import ConfigError
 
@@ -100,8 +102,10 @@ def hugging_face(
         assert linear is not None
         network = PromptedNetwork(body, how, linear, arrays, length, prompts)
     if pretrained:
+        saved = files.pop(HEAD, None)
         network.files = tuple(file for file in files.values() if file.suffix == ".safetensors")
-        network.notes = (*_describe_unused(left_out), *_describe_absent(absent))
+        of_head = () if saved is None else load_head(network, saved)
+        network.notes = (*_describe_unused(left_out), *_describe_absent(absent), *of_head)
     network.made_by = f"{name_version()} {config.to_json_string()}"
     try_pass(network, causal)
     return network

@@ -16,6 +16,7 @@ from raysim.models.hugging_face.folder import (
     weight_files,
 )
 from raysim.models.hugging_face.network import Pool, pool_tokens
+from raysim.models.peft_layout import HEAD
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 from raysim.system.tokenizer_files import load_tokenizer, one_thread
@@ -33,7 +34,7 @@ def encoder_files(key: str, encoder: str) -> dict[str, Path]:
     Raises:
         ConfigError: there is no such folder, or it has no config.json, weights or tokenizer.json.
     """
-    files = weight_files(encoder, key)
+    files = {name: path for name, path in weight_files(encoder, key).items() if name != HEAD}
     folder = files[CONFIG].parent
     files[TOKENIZER] = folder / TOKENIZER
     for name in (TOKENIZER, *([WEIGHTS] if len(files) == 2 else ())):
