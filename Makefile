@@ -56,6 +56,7 @@ docs: $(INSTALLED) ## write what is generated in docs/: config.md, command_line.
 	$(BIN)/python tools/method_chooser.py
 	$(BIN)/python tools/method_table.py
 	$(BIN)/python tools/prose_numbers.py
+	$(BIN)/python tools/matrix_tables.py
 	$(BIN)/python tools/claims_page.py
 	$(BIN)/python tools/provenance.py
 
@@ -70,8 +71,8 @@ site-version: $(INSTALLED) ## add the site of VERSION=1.0 to the branch gh-pages
 	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(VERSION) latest
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mike set-default latest
 
-wheel: $(INSTALLED) ## build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: $(INSTALLED) ## build the sdist, and from it the wheel, into dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 twins: $(INSTALLED) ## run methods against references in plain torch, and write the table of docs/twins.md
 	PYTHONPATH=tools $(BIN)/python -m twins --page docs/twins.md
@@ -83,4 +84,4 @@ golden: $(INSTALLED) ## write the hashes of the golden runs in tests/golden/ ane
 	PYTHONPATH=tools $(BIN)/python -m golden
 
 clean: ## remove the environment and what tools leave
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bits .newest build dist site .gallery *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bits .newest .sbom build dist site .gallery *.egg-info

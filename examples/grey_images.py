@@ -3,7 +3,8 @@
 python examples/grey_images.py IN.npz OUT.npz SIZE [CLASSES]
 
 IN has x_train, y_train, x_test and y_test; images are uint8 [N, H, W] or [N, H, W, 3]. OUT has uint8 images
-[N, SIZE, SIZE], resized by area (Pillow's BOX). CLASSES is a range such as 20-29, and they are numbered from 0 in OUT.
+[N, SIZE, SIZE], resized by area (Pillow's BOX). CLASSES is a class, or a range such as 20-29. In OUT they are numbered
+from 0.
 """
 
 import sys
@@ -31,7 +32,8 @@ def write_grey(source: Path, out: Path, size: int, classes: range | None = None)
             kept = (labels >= classes.start) & (labels < classes.stop)
             images, labels = images[kept], labels[kept] - classes.start
         if not len(labels):
-            raise SystemExit(f"{source}: found no {part} images of the classes {classes}, allowed: classes that it has")
+            named = "" if classes is None else f" of the classes {classes.start}-{classes.stop - 1}"
+            raise SystemExit(f"{source}: found no {part} images{named}, allowed: classes that it has")
         made |= {f"x_{part}": np.stack([resize(image, size) for image in images]), f"y_{part}": labels}
     np.savez_compressed(out, **made)
 
@@ -45,5 +47,5 @@ if __name__ == "__main__":
     if len(sys.argv) not in (4, 5):
         raise SystemExit(__doc__)
     first, _, last = (sys.argv[4] if len(sys.argv) == 5 else "").partition("-")
-    chosen = range(int(first), int(last) + 1) if first else None
+    chosen = range(int(first), int(last or first) + 1) if first else None
     write_grey(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), chosen)

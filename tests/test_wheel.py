@@ -1,4 +1,4 @@
-"""The wheel: built from the tree without a network, it has all that raysim needs, and works where there is no tree."""
+"""The sdist, and the wheel that is built from it: they have all that raysim needs, and work where there is no tree."""
 
 import ast
 import json
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -15,10 +16,13 @@ import pytest
 import yaml
 
 from raysim.config import build_json_schema
+from raysim.system.version import VERSION
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-INPUTS = ("raysim", "configs", "results", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE")
+BESIDE = {"pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "CITATION.cff", "constraints.txt"}
+BESIDE |= {"LICENSE", "NOTICE"}
+INPUTS = ("raysim", "configs", "results", "tests/test_wheel.py", *BESIDE)
 SCHEMA = "raysim/config/raysim.schema.json"
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{}(sys.argv[1]))"
 
@@ -26,17 +30,34 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel"))[0]
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = copied_tree(tmp_path_factory.mktemp("sdist") / "tree")
+    return build(tree, tmp_path_factory.mktemp("made"), "sdist")[0]
 
 
-def build(tree: Path, out: Path, kind: str = "wheel", **environment: str) -> tuple[Path, str]:
-    """Return the wheel that a copy of the tree builds, and the text on stderr. An editable one is what pip -e makes."""
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `make wheel` builds it."""
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked, filter="data")
+    (tree,) = unpacked.iterdir()
+    return build(tree, tmp_path_factory.mktemp("wheel"))[0]
+
+
+def copied_tree(tree: Path) -> Path:
+    """Copy what a build reads of this tree, and a file of the tests, which no build may take."""
     for name in INPUTS:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / name, tree)
+            shutil.copy(ROOT / name, tree / name)
+    return tree
+
+
+def build(tree: Path, out: Path, kind: str = "wheel", **environment: str) -> tuple[Path, str]:
+    """Return the file that this tree builds, and the text on stderr. An editable wheel is what pip -e makes."""
     command, variables = [sys.executable, "-c", BUILD.format(kind), out], {**os.environ, **environment}
     done = subprocess.run(command, cwd=tree, env=variables, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -54,12 +75,27 @@ def files_of(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
-    own = {name for name in files_of(wheel) if not name.startswith(f"raysim_cfl-{PROJECT['version']}.dist-info/")}
+def files_of_the_package() -> set[str]:
+    """Those of the tree, with the configs and the packed results of papers once."""
     files = {path.relative_to(ROOT) for path in (ROOT / "raysim").rglob("*") if path.is_file()}
     files |= {"raysim" / path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.yaml")}
     files |= {Path("raysim", "results", f"{name}.jsonl.gz") for name in sweeps_of_papers()}
-    assert own == {str(path) for path in files if "__pycache__" not in path.parts} | {SCHEMA}
+    return {str(path) for path in files if "__pycache__" not in path.parts}
+
+
+def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
+    own = {name for name in files_of(wheel) if not name.startswith(f"raysim_cfl-{PROJECT['version']}.dist-info/")}
+    assert own == files_of_the_package() | {SCHEMA}
+
+
+def test_the_sdist_has_the_package_and_what_builds_it(sdist: Path) -> None:
+    """And files of setuptools' own. The tests are left out, as most of them need the rest of the repository."""
+    name = f"raysim_cfl-{PROJECT['version']}"
+    assert sdist.name == f"{name}.tar.gz"
+    with tarfile.open(sdist) as archive:
+        found = {member.name.removeprefix(f"{name}/") for member in archive.getmembers() if member.isfile()}
+    own = {file for file in found if not file.startswith("raysim_cfl.egg-info/")}
+    assert own == files_of_the_package() | BESIDE | {"PKG-INFO", "setup.cfg"}
 
 
 def test_its_schema_is_of_its_components(wheel: Path) -> None:
@@ -69,10 +105,10 @@ def test_its_schema_is_of_its_components(wheel: Path) -> None:
 
 def test_a_build_without_the_dependencies_leaves_the_schema_out(tmp_path: Path) -> None:
     """As an isolated one, which has setuptools alone."""
-    for name in ("without", "tree", "wheel"):
+    for name in ("without", "wheel"):
         (tmp_path / name).mkdir()
     (tmp_path / "without" / "torch.py").write_text("raise ImportError('there is no torch')")
-    wheel, said = build(tmp_path / "tree", tmp_path / "wheel", PYTHONPATH=str(tmp_path / "without"))
+    wheel, said = build(copied_tree(tmp_path / "tree"), tmp_path / "wheel", PYTHONPATH=str(tmp_path / "without"))
     assert SCHEMA not in files_of(wheel)
     assert "raysim.schema.json is left out of the wheel" in said
     assert "there is no torch" in said
@@ -80,9 +116,8 @@ def test_a_build_without_the_dependencies_leaves_the_schema_out(tmp_path: Path) 
 
 def test_an_editable_install_is_a_path_that_editors_follow(tmp_path: Path) -> None:
     """Of setuptools' other way, a module that finds the package when it is imported, pyright resolves nothing."""
-    for name in ("tree", "wheel"):
-        (tmp_path / name).mkdir()
-    editable, _ = build(tmp_path / "tree", tmp_path / "wheel", "editable")
+    (tmp_path / "wheel").mkdir()
+    editable, _ = build(copied_tree(tmp_path / "tree"), tmp_path / "wheel", "editable")
     own = [name for name in files_of(editable) if ".dist-info/" not in name]
     assert own == [f"__editable__.raysim_cfl-{PROJECT['version']}.pth"]
     with zipfile.ZipFile(editable) as archive:
@@ -145,9 +180,10 @@ def test_what_is_imported_is_declared() -> None:
 
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == PROJECT["version"]
+    assert citation["version"] == PROJECT["version"] == VERSION
     assert citation["license"] == PROJECT["license"]
     assert {"cff-version", "message", "title", "authors", "abstract", "keywords"} < set(citation)
     assert citation["authors"] == PROJECT["authors"]
     assert citation["keywords"] == PROJECT["keywords"]
+    assert f"version = {{{PROJECT['version']}}}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert not {"url", "repository", "repository-code", "doi"} & set(citation)  # there is no such page yet

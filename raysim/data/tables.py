@@ -1,6 +1,7 @@
 """Tables as datasets: numbers that are standardized, categories as ids, a target, and columns that are no inputs."""
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -347,8 +348,10 @@ def _check_format(form: str, time: str | None) -> None:
     if time is None:
         raise ConfigError(f"dataset.time_format: found {show(form)}, allowed without dataset.time: null")
     try:
-        year = None if "%Z" in form else datetime.strptime(EXAMPLE.replace(tzinfo=UTC).strftime(form), form).year
-    except (ValueError, LookupError, re.error):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)  # of a day without a year, since Python 3.13
+            year = None if "%Z" in form else datetime.strptime(EXAMPLE.replace(tzinfo=UTC).strftime(form), form).year
+    except (ValueError, LookupError, re.error, DeprecationWarning):
         year = None
     if year != EXAMPLE.year:
         allowed = "a format of Python's strptime with a year, such as '%d.%m.%Y' or '%m/%d/%Y %H:%M'; zones are %z"

@@ -286,14 +286,21 @@ def _seeds_of(group: MethodGroup) -> tuple[int, ...]:
 
 
 def list_remarks(settings: Sequence[ExperimentSetting]) -> list[str]:
-    """Return a sentence for each remark of sweeps about rows, with the settings if it is not about all of them."""
+    """Return a sentence for each remark of sweeps about rows, with the settings if it is not about all of them.
+
+    Settings that take what others have chosen come first.
+    """
+    taken: dict[str, list[str]] = {}
+    for setting in settings:
+        for source in dict.fromkeys(run.chosen_in for group in setting.groups for run in group.runs if run.chosen_in):
+            taken.setdefault(source, []).append(setting.title)
     where: dict[tuple[str, str, bool], list[str]] = {}
     for setting in settings:
         for group in setting.groups:
             if group.remark:
                 key = (group.name, group.remark, group.ranked or group.bound)
                 where.setdefault(key, []).append(setting.title)
-    lines = []
+    lines = [f"The tuned values in {join_words(titles)} are those chosen in {of}." for of, titles in taken.items()]
     for (name, text, ranked), titles in where.items():
         everywhere = len(titles) == sum(any(group.name == name for group in one.groups) for one in settings)
         about = name if everywhere else f"{name} in {join_words(titles)}"

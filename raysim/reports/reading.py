@@ -38,6 +38,7 @@ class FinishedRun:
         document: its config.yaml, with the keys that raysim had when it was made.
         names: its name on each axis of the sweep that it belongs to; empty without a sweep.
         chosen: the values that the sweep tuned, as text.
+        chosen_in: where they were tuned, if that is another setting.
         remark: what the sweep says about it.
         sweep: the name of that sweep.
         place: sorts runs as their sweeps do, of one directory after the other.
@@ -49,6 +50,7 @@ class FinishedRun:
     document: Document
     names: RunLabels = field(default_factory=dict)
     chosen: str = ""
+    chosen_in: str = ""
     remark: Remark | None = None
     sweep: str = ""
     place: tuple[str, int] = ("", 0)
@@ -261,9 +263,15 @@ def _name_run(run: FinishedRun, directory: Path, sweep: SweepLabels | None) -> F
     if sweep is None or folder not in sweep.runs:
         return run
     place = (str(directory), [*sweep.runs].index(folder))
-    chosen = sweep.chosen.get(folder, "")
-    remark = sweep.remarks.get(folder)
-    return replace(run, names=sweep.runs[folder], chosen=chosen, remark=remark, sweep=sweep.name, place=place)
+    return replace(
+        run,
+        names=sweep.runs[folder],
+        chosen=sweep.chosen.get(folder, ""),
+        chosen_in=sweep.chosen_in.get(folder, ""),
+        remark=sweep.remarks.get(folder),
+        sweep=sweep.name,
+        place=place,
+    )
 
 
 def _complete(document: Document) -> Mapping[str, object]:

@@ -37,8 +37,8 @@ class Cell:
     """One run of a sweep: its folder below the sweep's, its config, its name on every axis, and its settings.
 
     A run that is not `decided` `waits_for` the trials in these folders. Until then its config has the first candidates.
-    `chosen` are the settings that trials decided, and `at_end` those of them at an end of their list. `remark` is the
-    sweep's about it. A `trial` decides such settings.
+    `chosen` are the settings that trials decided, and `at_end` those of them at an end of their list. If these are the
+    trials of other values, `chosen_in` names them. `remark` is the sweep's about it. A `trial` decides such settings.
     """
 
     folder: str
@@ -49,6 +49,7 @@ class Cell:
     waits_for: Sequence[str] = ()
     chosen: str = ""
     at_end: str = ""
+    chosen_in: str = ""
     remark: Remark | None = None
 
     @property
@@ -125,14 +126,20 @@ def expand_grid(
                 )
             searched[group] = search(len(candidates), make)
             trials += searched[group][0]
-        tuned.append(_tuned(title, base, values, _candidates(values), *searched[group]))
+        cell = _tuned(title, base, values, _candidates(values), *searched[group])
+        tuned.append(replace(cell, chosen_in=_name_source(values, source)))
     _refuse_twins(title, [*trials, *runs])
     return [*trials, *runs, *tuned]
 
 
 def _tuned_as(values: Mapping[str, AxisValue], transfer: Transfer) -> dict[str, AxisValue]:
-    """Return the combination whose trials choose for a combination: itself, unless it takes another's choices."""
+    """Return the combination that has the trials for a combination: itself, unless it takes another's choices."""
     return {axis: transfer.get(axis, {}).get(value.label, value) for axis, value in values.items()}
+
+
+def _name_source(values: Mapping[str, AxisValue], source: Mapping[str, AxisValue]) -> str:
+    """Return the names of the values in which the combination that has the trials differs, or an empty text."""
+    return ", ".join(one.label for axis, one in source.items() if one is not values[axis])
 
 
 def _candidates(values: Mapping[str, AxisValue]) -> list[dict[str, AxisValue]]:

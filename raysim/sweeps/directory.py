@@ -33,12 +33,14 @@ class SweepLabels(BaseModel):
         name: the name of the sweep.
         runs: by the folder of each run, in the sweep's order, its names on the axes.
         chosen: by the folder of each run with tuned values, these values as text.
+        chosen_in: by folder, of those that take what other values have chosen: these others.
         remarks: by folder, what readers of reports should know about a run.
     """
 
     name: str
     runs: Mapping[str, RunLabels]
     chosen: Mapping[str, str] = {}
+    chosen_in: Mapping[str, str] = {}
     remarks: Mapping[str, Remark] = {}
 
 
@@ -221,9 +223,12 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
     undecided = {cell.folder for cell in cells if not cell.decided}  # and perhaps done with an earlier choice
     chosen = {folder: text for folder, text in before.chosen.items() if folder in kept or folder in undecided}
     chosen |= {cell.folder: cell.chosen for cell in cells if cell.chosen}
+    chosen_in = {folder: text for folder, text in before.chosen_in.items() if folder in kept}
+    chosen_in |= {cell.folder: cell.chosen_in for cell in cells if cell.chosen_in}
     remarks = {folder: remark for folder, remark in before.remarks.items() if folder in kept}
     remarks |= {cell.folder: cell.remark for cell in cells if cell.remark is not None}
-    labels = SweepLabels(name=name, runs={**(earlier if kept else {}), **here}, chosen=chosen, remarks=remarks)
+    runs = {**(earlier if kept else {}), **here}
+    labels = SweepLabels(name=name, runs=runs, chosen=chosen, chosen_in=chosen_in, remarks=remarks)
     try:
         write_whole(out / SWEEP_FILE, to_yaml(labels.model_dump(exclude_defaults=True)))
     except OSError as error:

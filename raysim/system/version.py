@@ -1,3 +1,3 @@
 """The version of raysim; pyproject.toml and CITATION.cff have the same."""
 
-VERSION = "0.1.0"
+VERSION = "1.0.0rc1"

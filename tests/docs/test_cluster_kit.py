@@ -105,6 +105,8 @@ def test_clusters_have_the_pinned_ray_a_token_and_containers_of_the_recipes_imag
     image = re.search(r"-t (raysim:\S+)", RECIPE.read_text(encoding="utf-8"))
     assert image is not None
     assert image[1] == f"raysim:{VERSION}"
+    page = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+    assert re.findall(r"raysim:(\d\S*?)(?:-cuda)?`?\s", page) == [VERSION] * 2
     for cluster in clusters():
         assert cluster["rayVersion"] == PINS["ray"]
         assert cluster["authOptions"] == {"mode": "token"}

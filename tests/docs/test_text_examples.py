@@ -1,4 +1,4 @@
-"""The examples that make datasets: DBpedia's topics, a frozen transformer's features, and a table of sensors."""
+"""The examples that make datasets: topics, a frozen transformer's features, a table of sensors, and images in grey."""
 
 import csv
 import importlib
@@ -114,3 +114,37 @@ def test_the_features_are_trained_on_by_the_papers_config(example, tmp_path: Pat
     keys |= {"logging.tensorboard": False, "partition.min_samples": 0}
     run = raysim.run(ROOT / "configs" / "papers" / "fed_a_gem_yahooqa.yaml", keys, out=tmp_path / "run", local=True)
     assert run.status == "done"
+
+
+def test_images_are_written_in_grey_in_another_size(example, tmp_path: Path) -> None:
+    """The luma .299 R + .587 G + .114 B of red, green and blue is 76, 150 and 29. Their mean with black is 63.75."""
+    red, green, blue, black = np.eye(4, 3, dtype=np.uint8) * 255
+    image = np.array([[red, green], [blue, black]])
+    colors = np.stack([image, np.full_like(image, 9), image[::-1], np.full_like(image, 200)])
+    arrays = {"x_train": colors, "y_train": [7, 6, 8, 9], "x_test": colors[:2], "y_test": [8, 7]}
+    np.savez(tmp_path / "colors.npz", **arrays)
+    write_grey = example("grey_images").write_grey
+
+    write_grey(tmp_path / "colors.npz", tmp_path / "all.npz", 1)
+    found = np.load(tmp_path / "all.npz")
+    assert {name: (found[name].dtype.name, found[name].tolist()) for name in found.files} == {
+        "x_train": ("uint8", [[[64]], [[9]], [[64]], [[200]]]),
+        "y_train": ("int64", [7, 6, 8, 9]),
+        "x_test": ("uint8", [[[64]], [[9]]]),
+        "y_test": ("int64", [8, 7]),
+    }
+
+    write_grey(tmp_path / "colors.npz", tmp_path / "some.npz", 2, range(7, 9))
+    found = np.load(tmp_path / "some.npz")
+    assert found["x_train"].tolist() == [[[76, 150], [29, 0]], [[29, 0], [76, 150]]]
+    assert (found["y_train"].tolist(), found["y_test"].tolist()) == ([0, 1], [1, 0])
+
+    with pytest.raises(SystemExit, match="found no test images of the classes 6-6, allowed: classes that it has"):
+        write_grey(tmp_path / "colors.npz", tmp_path / "none.npz", 2, range(6, 7))
+    assert not (tmp_path / "none.npz").exists()
+
+
+def test_an_image_in_grey_is_resized_by_area(example) -> None:
+    """Means of 2 x 2 pixels: (0 + 4 + 8 + 12) / 4 = 6, (100 + 100 + 100 + 104) / 4 = 101, 0 and 255."""
+    image = np.array([[0, 4, 100, 100], [8, 12, 100, 104], [0, 0, 255, 255], [0, 0, 255, 255]], dtype=np.uint8)
+    assert example("grey_images").resize(image, 2).tolist() == [[6, 101], [0, 255]]

@@ -71,7 +71,7 @@ def test_what_peft_writes_loads_here(name, tmp_path):
     for n, p in theirs.named_parameters():
         if "lora_" in n:
             p.data.normal_(generator=torch.Generator().manual_seed(len(n)))
-    theirs.save_pretrained(tmp_path)
+    theirs.save_pretrained(tmp_path, save_embedding_layers=False)  # otherwise peft before 0.21 asks a hub
     ours = adapted(name)
     before = outputs(body_of(ours))
     file = find_weights(str(tmp_path))
@@ -110,6 +110,7 @@ def test_another_type_of_numbers_is_noted(tmp_path):
     assert load_adapters(ours, file, BLOCK)[1:] == ["weights: bfloat16 in the file, float32 in the model"]
 
 
+@pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings")  # peft 0.18, although it is not tied
 def test_a_trained_output_layer_is_a_module_to_save(tmp_path):
     """Untied, peft has it beside the adapters. A tied one has two names, of which peft saves one: refused."""
     ours = build("llama")

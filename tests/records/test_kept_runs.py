@@ -19,6 +19,7 @@ from raysim.cli import main
 from raysim.config.yaml_text import read_yaml
 from raysim.live.following import FollowedRun
 from raysim.reports.packed import read_packed
+from raysim.system.version import VERSION
 
 KEPT = Path(__file__).parents[1] / "kept"
 COUNTED = ("methods", "clients", "tasks", "rounds", "updates", "test_samples", "bytes_up", "bytes_down", "steps")
@@ -36,6 +37,11 @@ def rounds(run: Path) -> list[dict]:
 
 def packed_lines(file: Path) -> list[dict]:
     return [json.loads(line) for line in gzip.decompress(file.read_bytes()).decode().splitlines()]
+
+
+def say_written_by(version: str, run: Path) -> None:
+    for file in (*run.glob("checkpoints/*/manifest.json"), *run.glob("summary.json")):
+        file.write_text(re.sub(r'"raysim": "[^"]*"', f'"raysim": "{version}"', file.read_text()))
 
 
 def check_same(run: Path, other: Path) -> None:
@@ -86,8 +92,11 @@ def test_failed_and_stopped_runs_are_loaded_and_a_killed_one_says_how_to_resume(
 
 
 @pytest.mark.parametrize(("name", "recomputed"), [("stopped", 0), ("killed", 1)])
-def test_an_unfinished_run_is_resumed(name: str, recomputed: int, tmp_path: Path) -> None:
-    """Five rounds were run, of which the killed run's checkpoint has four."""
+def test_an_unfinished_run_is_resumed(
+    name: str, recomputed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five rounds were run, of which the killed run's checkpoint has four. Only 0.1.0 resumes its checkpoints."""
+    monkeypatch.setattr("raysim.records.recorder.VERSION", "0.1.0")
     run, whole = copied(name, tmp_path), tmp_path / "whole"
     before = [line["loss"] for line in rounds(run)]
     result = raysim.run(None, out=run, local=True, resume=True)
@@ -142,12 +151,13 @@ def test_a_config_of_a_later_version_is_refused_with_that_version(name: str, tmp
     with (run / "config.yaml").open("a") as file:
         file.write("a_later_key: 1\n")
     (run / "summary.json").unlink() if name == "stopped" else None
+    say_written_by(VERSION, run)
     with pytest.raises(raysim.ConfigError, match=r"a_later_key") as error:
         raysim.evaluate(run) if name == "finished" else raysim.run(None, out=run, local=True, resume=True)
     assert "wrote this run" not in str(error.value)
-    for file in (*run.glob("checkpoints/*/manifest.json"), *run.glob("summary.json")):
-        file.write_text(re.sub(r'"raysim": "[^"]*"', '"raysim": "1.7.0"', file.read_text()))
-    with pytest.raises(raysim.ConfigError, match=r"a_later_key.*; raysim 1\.7\.0 wrote this run, and this is raysim 0"):
+    say_written_by("1.7.0", run)
+    refused = rf"a_later_key.*; raysim 1\.7\.0 wrote this run, and this is raysim {re.escape(VERSION)}: install"
+    with pytest.raises(raysim.ConfigError, match=refused):
         raysim.evaluate(run) if name == "finished" else raysim.run(None, out=run, local=True, resume=True)
 
 

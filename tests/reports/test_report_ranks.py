@@ -202,13 +202,15 @@ def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_ex
     remark = {"text": "it saw the test samples", "ranked": False}
     remarks = {f"a/SCAFFOLD/seed-{seed}": remark for seed in range(3)}
     path = tmp_path / "sweep.yaml"
-    path.write_text(path.read_text() + to_yaml({"remarks": remarks}))
+    taken = {f"b/SCAFFOLD/seed-{seed}": "a" for seed in range(3)}
+    path.write_text(path.read_text() + to_yaml({"remarks": remarks, "chosen_in": taken}))
     first, second = read_rankings(tmp_path)
     assert first.tiers == {"ER": 1, "FedAvg": 2, "FedProx": 2}
     assert first.shared_ranks == {"ER": 1, "FedAvg": 2.5, "FedProx": 2.5}
     assert second.ranks == {"SCAFFOLD": 1}
     note = "- SCAFFOLD in a is not ranked: it saw the test samples."
-    assert note in render_remarks([first, second]).splitlines()
+    taken_note = "- The tuned values in b are those chosen in a."
+    assert render_remarks([first, second]).splitlines() == [taken_note, note]
     marks = [group.name for group in first.ranked]
     assert marks == ["ER", "FedAvg", "FedProx"]
 

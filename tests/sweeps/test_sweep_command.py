@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from rich.console import Console
 import raysim
 from raysim.cli import main
 from raysim.sweeps.directory import plan_sweep
+from raysim.sweeps.grid import expand_sweep
 from raysim.sweeps.sweep_display import list_other_inputs, list_runs, open_sweep_display
 
 Captured = pytest.CaptureFixture[str]
@@ -202,3 +204,12 @@ def test_the_sweeps_that_come_with_raysim_are_valid_without_their_data(path: Pat
     assert said
     assert len(lines) == int(said[1])
     assert not Path("runs").exists()
+
+
+def test_the_leaderboard_on_pixels_normalizes_the_inputs_of_every_run() -> None:
+    """Four settings have twelve trials each, and the three finalists another one with larger inputs."""
+    path = next(path for path in SWEEPS if path.stem == "leaderboard_pixels")
+    _, cells = expand_sweep(path, ["methods=FedAvg", "seed=0"], lambda name, trial: 0.0)
+    assert {cell.config.dataset.normalize for cell in cells} == {"standard"}
+    scales = Counter(cell.config.dataset.input_scale for cell in cells if cell.trial)
+    assert scales == {1.0: 4 * 12, 1.5: 4 * 3}

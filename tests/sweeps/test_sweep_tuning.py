@@ -333,6 +333,7 @@ def test_a_value_takes_what_another_has_chosen_and_has_no_trials() -> None:
         *((f"{size}/Prox/seed-{seed}", "mu=0.1", 0.1) for seed in (3, 4) for size in ("small", "large")),
     ]
     assert [cell.config.training.batch_size for cell in cells[2:]] == [2, 9, 2, 9]
+    assert [cell.chosen_in for cell in cells[2:]] == ["", "small", "", "small"]
     assert {cell.chosen for cell in expand_sweep(sized(), ["size=large"], rate)[1][2:]} == {"mu=1.0"}
 
 
