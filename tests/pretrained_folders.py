@@ -27,6 +27,7 @@ def config_of(kind: str, **keys: Any) -> Any:
     made = {
         "bert": lambda: transformers.BertConfig(**{**WIDE, **keys}),
         "roberta": lambda: transformers.RobertaConfig(**{**WIDE, **keys}),
+        "camembert": lambda: transformers.CamembertConfig(**{**WIDE, **keys}),
         "distilbert": lambda: transformers.DistilBertConfig(
             **{
                 "vocab_size": IDS,

@@ -2,12 +2,13 @@
 
 from difflib import get_close_matches
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Ge, Le, doc
 from torch import nn
 
 from raysim.config.error_text import either, show
+from raysim.models.expected_images import expected_by_timm
 from raysim.models.image_preparation import ImagePreparation, require_colors
 from raysim.models.timm_stages import FAMILIES, TimmStages, family_of
 from raysim.system.errors import ConfigError
@@ -48,9 +49,8 @@ def timm_network(
         raise ConfigError(f"model.architecture: {problem}")
     require_colors("timm", shape)
     network: nn.Module = timm.create_model(architecture, pretrained=False, num_classes=classes)
-    known = timm.get_pretrained_cfg(architecture).to_dict()
-    mode: Literal["bilinear", "bicubic"] = "bilinear" if known["interpolation"] == "bilinear" else "bicubic"
-    ImagePreparation(input_size, (known["mean"], known["std"]) if normalize else None, mode).attach(network)
+    expected = expected_by_timm(architecture)
+    ImagePreparation(input_size, expected.moments if normalize else None, expected.mode).attach(network)
     if (family := family_of(network)) is not None:
         vars(network)["as_staged"] = partial(TimmStages, FAMILIES[family])
     return network

@@ -5,10 +5,14 @@ import json
 import pytest
 import torch
 from small_transformers import build, outputs
+from torch import nn
 
 import raysim
+from raysim.config import load
+from raysim.engine.input_files import pin_weights
+from raysim.models.hugging_face.saved_head import load_head
 from raysim.models.mlp import mlp
-from raysim.models.safetensors_file import read_safetensors
+from raysim.models.safetensors_file import read_safetensors, write_safetensors
 from raysim.system.errors import ConfigError
 
 transformers = pytest.importorskip("transformers")
@@ -110,6 +114,49 @@ def test_a_run_of_transformers_model_loads_there(of_transformers, tmp_path, caps
     assert not torch.allclose(outputs(whole), outputs(build("bert")), atol=1e-4)
     for place in (folder, merged):
         assert torch.equal(read_safetensors(place / "head.safetensors")["head.weight"], state["head.weight"])
+
+
+def test_a_folder_of_a_run_brings_its_head(of_transformers, tmp_path):
+    """Round 0 of the next run is the last one of the first, with the same head to the bit. Another head is refused."""
+    config, _ = of_transformers
+    result = run(tmp_path / "run", config, **{"training.optimizer.lr": 0.5})
+    merged = raysim.save_pretrained(tmp_path / "run", tmp_path / "merged")
+    keys = {"model.path": str(merged), "model.adapters": None}
+    again = run(tmp_path / "again", config, **keys, **{"training.optimizer.lr": 1e-30})
+    state, found = read_state(tmp_path / "run"), read_state(tmp_path / "again")
+    assert all(torch.equal(found[f"head.{leaf}"], state[f"head.{leaf}"]) for leaf in ("weight", "bias"))
+    assert again.accuracy() == result.accuracy()
+    pinned = pin_weights(load(config, keys))
+    assert [file.key for file in pinned] == [
+        f"model.path/{name}" for name in ("config.json", "model.safetensors", "head.safetensors")
+    ]
+
+
+def test_a_head_that_does_not_fit_is_refused(tmp_path):
+    """So that a head for other classes is not dropped. A model without a head says that it does not use it."""
+    file = tmp_path / "head.safetensors"
+    write_safetensors(file, nn.Linear(3, 4).state_dict(prefix="head."))
+    network = nn.ModuleDict({"body": nn.Linear(1, 1)})
+    assert load_head(network, file) == ("weights: not used: head.safetensors, as the model has no head",)
+    for head, words in (
+        (nn.Linear(3, 2), "found head.bias [4], allowed: head.bias [2]"),
+        (nn.Linear(2, 4), "found head.weight [4, 3], allowed: head.weight [4, 2]"),
+        (nn.Linear(3, 4, bias=False), "found head.bias [4], allowed: no head.bias"),
+        (nn.Bilinear(1, 3, 4), "found head.weight [4, 3], allowed: head.weight [4, 1, 3]"),
+    ):
+        network["head"] = head
+        with pytest.raises(ConfigError) as caught:
+            load_head(network, file)
+        assert str(caught.value) == (
+            f"model.path: {file} does not fit the model's head: {words}; remove the file, or use a copy of the folder "
+            "without it, for a new head"
+        )
+    network["head"] = nn.Linear(3, 4).double()
+    assert load_head(network, file)[1:] == ("weights: float32 in head.safetensors, float64 in the model",)
+    assert torch.equal(network["head"].weight, read_safetensors(file)["head.weight"].double())
+    file.write_bytes(b"no tensors")
+    with pytest.raises(ConfigError, match=r"^model.path: .*head.safetensors cannot be read: "):
+        load_head(network, file)
 
 
 def test_adapters_that_peft_trained_begin_a_run(of_transformers, tmp_path):

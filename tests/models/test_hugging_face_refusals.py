@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pretrained_folders import ARRAYS, IDS, LENGTH, built, config_for, write_folder
 
 from raysim.config import load
 from raysim.engine.vectorised.support import check_vectorised
 from raysim.models.arrays import Arrays, NamedArray
-from raysim.models.building import check_model
+from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError
 
 pytest.importorskip("transformers")
@@ -98,6 +99,19 @@ def test_what_does_not_fit(folders: dict[str, Path], tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=words) as refused:
             built(folder, vocabulary=vocabulary)
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "camembert"])
+def test_rows_of_padding_are_no_positions(tmp_path: Path, kind: str) -> None:
+    """RoBERTa's positions begin at the padding's id + 1 = 2, so that 16 rows are enough for 14 tokens: 2 to 15."""
+    folder = write_folder(tmp_path / kind, kind, pad_token_id=1)
+    longest, longer = (Arrays((NamedArray("input_ids", (length,), IDS),)) for length in (14, 15))
+    build_model(config_for(folder), (14,), 3, longest)(torch.full((2, 14), 3))
+    with pytest.raises(ConfigError, match=r"^model.path: found texts of 15 tokens, allowed: at most 14 \(dataset.leng"):
+        build_model(config_for(folder), (15,), 3, longer)
+    prompts = {"kind": "l2p", "pool": 2, "top": 1, "length": 2}
+    with pytest.raises(ConfigError, match=r"^model.prompts.top: found 2 tokens of prompts and 14 of .*: 14 in all$"):
+        build_model(config_for(folder, prompts=prompts), (14,), 3, longest)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ import raysim
 from raysim.config import Config, load
 from raysim.models.building import build_model, check_model
 from raysim.models.efficientnet_layout import rename_efficientnet
+from raysim.models.expected_images import check_expected_images
 from raysim.models.flat import FlatModel
 from raysim.models.timm_network import timm_network
+from raysim.models.weight_sources import find_model_weights
 from raysim.system.errors import ConfigError
 from raysim.system.hub_files import find_weights
 
@@ -177,6 +179,25 @@ def test_a_tag_says_how_its_weights_expect_images() -> None:
     )
     torch.testing.assert_close(plain[0, :, 0, 0], torch.tensor([0.515 / 0.229, 0.544 / 0.224, 0.594 / 0.225]))
     assert torch.equal(other, white)
+
+
+@pytest.mark.parametrize("file", ["", "/model.safetensors", "@main"])
+def test_weights_that_expect_other_images_are_refused(file: str) -> None:
+    """timm takes ns_jft_in1k for tf_efficientnet_b0 without a tag, with ImageNet's moments; ap_in1k's are 0.5."""
+    hub = "hf://timm/tf_efficientnet_b0."
+    with pytest.raises(ConfigError) as caught:
+        find_model_weights(configured(architecture="tf_efficientnet_b0", weights=f"{hub}ap_in1k{file}").model)
+    assert str(caught.value) == (
+        f"model.architecture: found tf_efficientnet_b0, with other images than {hub}ap_in1k{file} expects "
+        "(bicubic, mean 0.5 0.5 0.5, deviation 0.5 0.5 0.5), allowed: tf_efficientnet_b0.ap_in1k"
+    )
+    for architecture, tag, normalize in (
+        ("tf_efficientnet_b0.ap_in1k", "ap_in1k", True),
+        ("tf_efficientnet_b0", "ap_in1k", False),
+        ("tf_efficientnet_b0", "in1k", True),
+    ):
+        keys = {"architecture": architecture, "normalize": normalize, "weights": f"{hub}{tag}{file}"}
+        check_expected_images(configured(**keys).model)
 
 
 def test_without_timm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

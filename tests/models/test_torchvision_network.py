@@ -17,8 +17,10 @@ import raysim
 from raysim.algorithms.parts.sample_gradients import squared_norms
 from raysim.config import load
 from raysim.models.building import build_model, check_model
+from raysim.models.expected_images import check_expected_images, expected_by_torchvision
 from raysim.models.flat import FlatModel
 from raysim.models.torchvision_network import torchvision_network
+from raysim.models.weight_sources import find_model_weights
 from raysim.system.errors import ConfigError
 
 models = pytest.importorskip("torchvision.models")
@@ -240,6 +242,43 @@ def test_images_are_normalized_as_the_architectures_weights_expect(monkeypatch: 
     )
     assert torch.equal(large, torch.ones(3))
     torch.testing.assert_close(small, torch.tensor([0.515 / 0.229, 0.544 / 0.224, 0.594 / 0.225]))
+
+
+BICUBIC = """efficientnet_b0 efficientnet_b2 efficientnet_b3 efficientnet_b4 efficientnet_b5 efficientnet_b6
+efficientnet_b7 efficientnet_v2_l maxvit_t regnet_y_128gf swin_b swin_s swin_t swin_v2_b swin_v2_s swin_v2_t vit_h_14"""
+"""The architectures whose weights DEFAULT have bicubic transforms in torchvision 0.29."""
+
+
+def test_images_are_resized_as_the_architectures_weights_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others of torchvision are bilinear, but with the names of some weights, such as those of SWAG."""
+    found = {name: expected_by_torchvision(name).mode for name in models.list_models(module=models)}
+    assert [name for name, mode in sorted(found.items()) if mode == "bicubic"] == BICUBIC.split()
+    monkeypatch.setattr(models, "get_model", lambda *_, **keys: nn.Flatten())
+    x = np.random.default_rng(0).random((1, 3, 9, 7)).astype(np.float32)
+    for architecture, filter_ in (
+        ("efficientnet_b0", Image.Resampling.BICUBIC),
+        ("efficientnet_b1", Image.Resampling.BILINEAR),
+        ("efficientnet_b1.IMAGENET1K_V1", Image.Resampling.BICUBIC),
+        ("vit_b_16.IMAGENET1K_SWAG_E2E_V1", Image.Resampling.BICUBIC),
+    ):
+        network = torchvision_network((3, 9, 7), 3, architecture=architecture, input_size=16, normalize=False)
+        expected = np.array([np.asarray(Image.fromarray(one).resize((16, 16), filter_)) for one in x[0]])
+        np.testing.assert_allclose(network(torch.from_numpy(x))[0], expected.ravel(), atol=1e-5)
+
+
+def test_weights_that_expect_other_images_are_refused() -> None:
+    """A file of these weights has no name, such as that of a finished run: the architecture has it."""
+    swag = "IMAGENET1K_SWAG_E2E_V1"
+    how = "bicubic, mean 0.485 0.456 0.406, deviation 0.229 0.224 0.225"
+    with pytest.raises(ConfigError) as caught:
+        find_model_weights(configured(architecture="vit_b_16", weights=swag).model)
+    assert str(caught.value) == (
+        f"model.architecture: found vit_b_16, with other images than {swag} expects ({how}), allowed: vit_b_16.{swag}"
+    )
+    for keys in ({"architecture": f"vit_b_16.{swag}"}, {"architecture": "vit_b_16", "input_size": None}):
+        check_expected_images(configured(**keys, weights=swag).model)
+    with pytest.raises(ConfigError, match=r"found 'resnet18.DEFAULTS', allowed: resnet18 or resnet18.IMAGENET1K_V1$"):
+        built(architecture="resnet18.DEFAULTS")
 
 
 def test_grey_images_are_shown_as_rgb() -> None:

@@ -1,6 +1,7 @@
 """torchvision's weights by name. Its own functions download them here, from addresses of files on this disk."""
 
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from raysim.system.errors import ConfigError
 
 models = pytest.importorskip("torchvision.models")
 api = pytest.importorskip("torchvision.models._api")
+ImageClassification = pytest.importorskip("torchvision.transforms._presets").ImageClassification
 SMALL = "shufflenet_v2_x0_5"
 
 
@@ -28,10 +30,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     digest = hashlib.sha256((site / "small.pth").read_bytes()).hexdigest()[:8]
     (site / "small.pth").rename(site / f"small-{digest}.pth")
     urls = {"V1": f"file://{site}/small-{digest}.pth", "V2": f"file://{site}/other-00000000.pth"}
+    expected = partial(ImageClassification, crop_size=224)
     published = api.WeightsEnum(
         "Published",
-        {name: api.Weights(url=url, transforms=list, meta={}) for name, url in urls.items()}
-        | {"DEFAULT": api.Weights(url=urls["V1"], transforms=list, meta={})},
+        {name: api.Weights(url=url, transforms=expected, meta={}) for name, url in urls.items()}
+        | {"DEFAULT": api.Weights(url=urls["V1"], transforms=expected, meta={})},
     )
     monkeypatch.setattr(models, "get_model_weights", {SMALL: published}.__getitem__)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))

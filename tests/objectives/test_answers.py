@@ -63,12 +63,12 @@ def take_apart(federation: Federation, x: Tensor) -> Tensor | Mapping[str, Tenso
     return vocabulary.split(x) if federation.dataset.arrays else x
 
 
-def words_of(folder: Path, words: str, end: int = END) -> str:
-    """Save a tokenizer of these words and of [END], and return its folder."""
+def words_of(folder: Path, words: str, end: int = END, **special: str) -> str:
+    """Save a tokenizer of these words and of [END], and return its folder. Further special tokens have a name each."""
     ids = {word: number for number, word in enumerate(words.split())} | {"[END]": end}
     core = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=words.split()[0]))
     core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="[END]").save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="[END]", **special).save_pretrained(folder)
     return str(folder)
 
 
@@ -85,6 +85,14 @@ def test_exact_match_of_texts(tmp_path: Path) -> None:
     folder = words_of(tmp_path, "pad a b c d e f g h")
     assert scored(NextToken(metric="exact_match", tokenizer=folder)) == 4 / 7
     assert scored(NextToken(metric="exact_match", tokenizer=folder, new_tokens=1)) == 3 / 7
+
+
+def test_two_empty_texts_are_equal(tmp_path: Path) -> None:
+    """As SQuAD's script has it. An id of a special token, here 1 of an unknown word, leaves no text."""
+    folder = words_of(tmp_path, "pad unk a b c d e f g", unk_token="unk")
+    metric = NextToken(metric="exact_match", tokenizer=folder).measured
+    references = torch.tensor([[1, END], [1, END], [2, END], [1, END]])
+    assert metric.measure(torch.tensor([[END], [1], [END], [2]]), references)[:, 0].tolist() == [1, 1, 0, 0]
 
 
 def test_rouge_l_by_hand() -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from raysim.config.error_text import shorten, show
+from raysim.models.peft_layout import HEAD
 from raysim.system.errors import ConfigError, describe_error
 from raysim.system.hub_files import ADAPTERS_CONFIG, find_folder
 from raysim.system.importing import import_extra
@@ -24,6 +25,8 @@ DROPOUT = re.compile(r"(^|_)(dropout|dropout_prob|pdrop)$")
 
 def weight_files(path: str, key: str = KEY) -> dict[str, Path]:
     """Return the files that decide a pretrained model, by name: config.json, and those of weights, if there are any.
+
+    With weights, also the file of a classifier's head that `raysim.save_pretrained` wrote, if there is one.
 
     Raises:
         ConfigError: there is no such folder, it has no config.json, or a file that its index names is absent. Or it is
@@ -43,6 +46,8 @@ def weight_files(path: str, key: str = KEY) -> dict[str, Path]:
         names += [INDEX, *_read_shards(folder / INDEX, key)]
     if absent := [name for name in names if not (folder / name).is_file()]:
         raise ConfigError(f"{key}: {shorten(str(folder))} has no {absent[0]}, which {INDEX} names; copy it again")
+    if len(names) > 1 and (folder / HEAD).is_file():
+        names.append(HEAD)
     return {name: folder / name for name in names}
 
 
@@ -163,6 +168,22 @@ def load_body(
         problem = f"{shorten(str(folder))} does not fit {config.model_type}: not in the file: {missing[0]}"
         raise ConfigError(f"{key}: {problem}" + f" and {len(missing) - 1} more" * (len(missing) > 1))
     return body, sorted(found["unexpected_keys"]), sorted(found["missing_keys"])
+
+
+def most_tokens(body: nn.Module) -> int | None:
+    """Return the most tokens of a text for a module of transformers, or None if it has no limit.
+
+    RoBERTa and what follows it number positions from the padding's id + 1 on. The rows before are in
+    max_position_embeddings, but no token's: https://github.com/facebookresearch/fairseq, `make_positions`.
+    """
+    config: Any = body.config
+    most: int | None = getattr(config, "max_position_embeddings", None) or None
+    for name, part in body.named_modules():
+        padding = getattr(part, "padding_idx", None)
+        of_positions = name.rpartition(".")[2] == "position_embeddings"
+        if most is not None and of_positions and isinstance(padding, int):
+            return most - padding - 1
+    return most
 
 
 @contextmanager

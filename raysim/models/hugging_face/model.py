@@ -16,13 +16,16 @@ from raysim.models.hugging_face.folder import (
     WEIGHTS,
     is_decoder,
     load_body,
+    most_tokens,
     name_version,
     read_config,
     weight_files,
 )
 from raysim.models.hugging_face.network import Pool, PretrainedNetwork
 from raysim.models.hugging_face.prompted import PromptedNetwork
+from raysim.models.hugging_face.saved_head import load_head
 from raysim.models.hugging_face.trial import try_pass
+from raysim.models.peft_layout import HEAD
 from raysim.models.prompt_keys import CodaKeys, DualKeys, PrefixKeys, TextL2PKeys, TextPromptKeys
 from raysim.system.errors import ConfigError
 
@@ -82,10 +85,11 @@ def hugging_face(
     if "attention_mask" not in arrays and config.pad_token_id is None:
         problem = f"{shorten(str(folder / CONFIG))} has no pad_token_id, which samples of ids without a mask need"
         raise ConfigError(f"{KEY}: {problem}; add it, or use a dataset with an attention_mask")
-    if length > (most := getattr(config, "max_position_embeddings", None) or length):
-        raise ConfigError(f"{KEY}: found texts of {length:,} tokens, allowed: at most {most:,} (dataset.length)")
     causal = head == "causal_lm"
     body, left_out, absent = load_body(folder, config, causal, pretrained, attention, getattr(torch, dtype))
+    most = most_tokens(body)
+    if most is not None and length > most:
+        raise ConfigError(f"{KEY}: found texts of {length:,} tokens, allowed: at most {most:,} (dataset.length)")
     body.train()
     how: Pool | None = None if causal else pool or ("last" if is_decoder(config) else "mean")
     wide = torch.float64 if dtype == "float64" else torch.float32
@@ -93,13 +97,15 @@ def hugging_face(
     if prompts is None:
         network = PretrainedNetwork(body, how, linear, arrays, length)
     else:
-        _check_prompts(config, prompts, head, how, attention, dropout, length)
+        _check_prompts(config, prompts, head, how, attention, dropout, length, most)
         assert how is not None
         assert linear is not None
         network = PromptedNetwork(body, how, linear, arrays, length, prompts)
     if pretrained:
+        saved = files.pop(HEAD, None)
         network.files = tuple(file for file in files.values() if file.suffix == ".safetensors")
-        network.notes = (*_describe_unused(left_out), *_describe_absent(absent))
+        of_head = () if saved is None else load_head(network, saved)
+        network.notes = (*_describe_unused(left_out), *_describe_absent(absent), *of_head)
     network.made_by = f"{name_version()} {config.to_json_string()}"
     try_pass(network, causal)
     return network
@@ -134,10 +140,11 @@ def _check_prompts(
     attention: str,
     dropout: float | None,
     length: int,
+    most: int | None,
 ) -> None:
     """Refuse prompts of a model that has no place for them. Raises ConfigError."""
     tokens = prompts.top * prompts.length if isinstance(prompts, TextL2PKeys) else 0
-    most = getattr(config, "max_position_embeddings", None) or length + tokens
+    most = length + tokens if most is None else most
     for wrong, key, found, allowed in (
         (head != "classifier", "head", head, "classifier with model.prompts"),
         (is_decoder(config), "prompts", f"{config.model_type}, in which tokens see only those before them", "encoders"),

@@ -32,7 +32,7 @@ class PretrainedNetwork(StagedNetwork):
     Attributes:
         length: the tokens of a sample.
         files: the files of weights.
-        notes: what of these files is not used, a phrase each.
+        notes: what of these files is not used, and whether the head is of a file, a phrase each.
     """
 
     body: Any

@@ -6,8 +6,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from raysim.models.hugging_face.folder import CONFIG, WEIGHTS, is_decoder, load_body, read_config, weight_files
+from raysim.models.hugging_face.folder import (
+    CONFIG,
+    WEIGHTS,
+    is_decoder,
+    load_body,
+    most_tokens,
+    read_config,
+    weight_files,
+)
 from raysim.models.hugging_face.network import Pool, pool_tokens
+from raysim.models.peft_layout import HEAD
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 from raysim.system.tokenizer_files import load_tokenizer, one_thread
@@ -25,7 +34,7 @@ def encoder_files(key: str, encoder: str) -> dict[str, Path]:
     Raises:
         ConfigError: there is no such folder, or it has no config.json, weights or tokenizer.json.
     """
-    files = weight_files(encoder, key)
+    files = {name: path for name, path in weight_files(encoder, key).items() if name != HEAD}
     folder = files[CONFIG].parent
     files[TOKENIZER] = folder / TOKENIZER
     for name in (TOKENIZER, *([WEIGHTS] if len(files) == 2 else ())):
@@ -48,7 +57,7 @@ def encode_texts(key: str, encoder: str, texts: Sequence[str]) -> Tensor:
     with seeding.generators_restored():
         body = load_body(folder, config, False, True, "eager", torch.float32, key)[0].eval()
     pool: Pool = "last" if is_decoder(config) else "mean"
-    most = getattr(config, "max_position_embeddings", None)
+    most = most_tokens(body)
     vectors = list[Tensor]()
     with torch.no_grad(), one_thread():
         for text in texts:
