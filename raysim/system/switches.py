@@ -289,7 +289,7 @@ def switches_restored() -> Iterator[None]:
         if torch.is_inference_mode_enabled():
             contexts.enter_context(torch.inference_mode(False))
         contexts.enter_context(torch.autograd.set_multithreading_enabled(True))
-        if torch.get_default_device().type != "cpu":
+        if _find_default_device() != "cpu":
             contexts.enter_context(torch.device("cpu"))
         found = _establish()
         try:
@@ -299,6 +299,14 @@ def switches_restored() -> Iterator[None]:
             for switch, before in reversed(found):
                 if switch.get() != before:
                     switch.set(before)
+
+
+def _find_default_device() -> str:
+    """Return the kind of device on which torch makes tensors if none is given."""
+    try:
+        return torch.get_default_device().type
+    except AttributeError:  # torch 2.9 after set_default_device(None), which makes it the CPU
+        return "cpu"
 
 
 def set_torch(device: torch.device, deterministic: bool) -> None:

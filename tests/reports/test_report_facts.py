@@ -11,6 +11,7 @@ from raysim.reports.quantity_tables import ReportTable
 from raysim.reports.reading import find_runs
 from raysim.reports.what_was_run import tabulate_facts, tabulate_hyperparameters
 from raysim.reports.write import write_report
+from raysim.system.version import VERSION
 
 
 def as_texts(table: ReportTable) -> dict[str, str]:
@@ -100,7 +101,7 @@ def test_the_documents_link_their_parts_and_say_when_and_what(tmp_path: Path) ->
     page = (tmp_path / "out/settings/made.html").read_text()
     parts = ("results", "plots", "runs", "what", "commands")
     assert re.findall(r'<details class="part" id="([^"]*)"', page) == [f"setting-1-{part}" for part in parts]
-    day = f"Reported on {report.day.isoformat()} by raysim 0."
+    day = f"Reported on {report.day.isoformat()} by raysim {VERSION}"
     sentence = "ER, compared with FedAvg, does not change the average accuracy (1 seed): not significant."
     for text in (page, (tmp_path / "out/report.md").read_text()):
         assert day in text

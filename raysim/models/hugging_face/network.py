@@ -48,6 +48,7 @@ class PretrainedNetwork(StagedNetwork):
         self.notes: tuple[str, ...] = ()
         self._pool, self._arrays, self.length = pool, tuple(arrays), length
         self._blocks = Blocks(body)
+        self.register_forward_hook(_at_least_float32)  # a hook, as `find_head` looks for the head's own output
         self._dtype: torch.dtype = self.body.dtype  # of the folder: model.precision changes that of single weights
 
     def forward(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
@@ -72,7 +73,7 @@ class PretrainedNetwork(StagedNetwork):
             output = self._run(self.body, inputs)
         if self._pool is not None:
             return self._finish(self._pooled(output, inputs["attention_mask"]))
-        logits = _at_least_float32(output.logits)
+        logits: Tensor = output.logits
         missing = mask.shape[1] - logits.shape[1]
         return functional.pad(logits, (0, 0, 0, missing)) if missing else logits
 
@@ -168,10 +169,11 @@ class PretrainedNetwork(StagedNetwork):
         output = self._output
         if output is None:
             return x
-        return _at_least_float32(output(x.to(next(output.parameters()).dtype)))
+        logits: Tensor = output(x.to(next(output.parameters()).dtype))
+        return logits
 
 
-def _at_least_float32(logits: Tensor) -> Tensor:
+def _at_least_float32(network: nn.Module, inputs: object, logits: Tensor) -> Tensor:
     """Return logits in which losses and likelihoods are not rounded, as in transformers' own loss."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
