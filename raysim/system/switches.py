@@ -268,6 +268,7 @@ LEFT = {
     "torch.set_autocast_xla_enabled": "another kind of device",
     "torch.set_autocast_xla_dtype": "another kind of device",
     "torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch": REPORTED,
+    "torch.set_vital": REPORTED,
     "torch.autograd.graph.set_override_stale_capture_stream": "for captured CUDA graphs, which raysim does not use",
     "torch.backends.cuda.preferred_blas_library": GPU_LIBRARY,
     "torch.backends.cuda.preferred_rocm_fa_library": GPU_LIBRARY,

@@ -60,7 +60,7 @@ def test_the_penalty_is_the_papers(tiny):
     for slope, table in zip(components_in(model, gradient), tables, strict=True):
         rows = table[:4]
         expected = 0.3 * 4 * (rows @ rows.T - np.eye(4)) @ rows / 4**2
-        np.testing.assert_allclose(slope.flatten(1)[2:4], expected[2:], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(slope.detach().flatten(1)[2:4], expected[2:], rtol=1e-4, atol=1e-5)
         assert not slope[:2].any()
         assert not slope[4:].any()
 
@@ -98,7 +98,7 @@ def test_a_task_draws_its_components_and_keeps_those_of_earlier_tasks(begun):
         for task in range(3):
             first, stop = seen[2 * task][table], 2 * task + 2
             new, old = first[stop - 2 : stop], first[: stop - 2]
-            torch.testing.assert_close(new @ new.T, torch.eye(2).double(), rtol=0, atol=0.02 if task else 1e-6)
+            torch.testing.assert_close(new @ new.T, torch.eye(2).double(), rtol=0, atol=0.03 if task else 1e-6)
             torch.testing.assert_close(new @ old.T, torch.zeros(2, 2 * task).double(), rtol=0, atol=0.1)
             assert not first[stop:].any()
             last = seen[2 * task + 2][table]
