@@ -182,7 +182,7 @@ def test_folders_without_a_tokenizer_are_refused(tmp_path: Path, words: str) -> 
     (tmp_path / "remote" / "code.py").write_text("raise SystemExit('this code was run')")
     for name in ("empty", "broken", "remote"):
         with pytest.raises(
-            ConfigError, match=r"dataset\.tokenizer: found '.*', which has no tokenizer that can be read"
+            ConfigError, match=r"dataset\.tokenizer: found '.*', which has (no tokenizer that can be read|neither )"
         ) as error:
             read(tmp_path, tokenizer=str(tmp_path / name))
         assert len(str(error.value)) < 500
@@ -205,6 +205,7 @@ def test_a_folder_of_weights_alone_is_no_tokenizer(tmp_path: Path, kind: str, ab
         read(tmp_path, tokenizer=str(tmp_path))
 
 
+@pytest.mark.filterwarnings("ignore:Deprecated in 0.9.0:DeprecationWarning")  # transformers 5.0 calls it
 def test_a_vocabulary_without_tokenizer_json_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]))

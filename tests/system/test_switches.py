@@ -82,8 +82,11 @@ def test_a_default_device_is_given_back(plain, tmp_path):
     try:
         assert run(tmp_path / "run") == plain
         assert torch.get_default_device().type == "meta"
-    finally:
         torch.set_default_device(None)
+        assert run(tmp_path / "again") == plain
+    finally:
+        old = torch.__version__.startswith("2.9.")  # its get_default_device, which transformers calls, fails after None
+        torch.set_default_device("cpu" if old else None)
 
 
 def test_old_and_new_precisions_together_are_given_back():
