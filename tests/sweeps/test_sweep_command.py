@@ -63,7 +63,7 @@ def test_runs_of_code_that_has_changed_since_are_named(
 def test_runs_of_weights_that_have_changed_since_are_named(tmp_path: Path) -> None:
     """The digest is of the file `model.weights`. A run of an older version has none in its summary."""
     (tmp_path / "w.pt").write_bytes(b"then")
-    model = SimpleNamespace(name="mlp", weights=str(tmp_path / "w.pt"))
+    model = SimpleNamespace(name="mlp", weights=str(tmp_path / "w.pt"), keys=dict)
     cell = SimpleNamespace(config=SimpleNamespace(model=model))
     digest = hashlib.sha256(b"then").hexdigest()
     outcomes: Any = [
