@@ -181,9 +181,10 @@ def test_folders_without_a_tokenizer_are_refused(tmp_path: Path, words: str) -> 
     (tmp_path / "remote" / "tokenizer_config.json").write_text(json.dumps(own))
     (tmp_path / "remote" / "code.py").write_text("raise SystemExit('this code was run')")
     for name in ("empty", "broken", "remote"):
-        with pytest.raises(
-            ConfigError, match=r"dataset\.tokenizer: found '.*', which has (no tokenizer that can be read|neither )"
-        ) as error:
+        told = "no tokenizer that can be read"
+        if name == "empty":  # transformers before 5.2 makes a tokenizer of nothing, which raysim refuses
+            told = f"({told}|neither )"
+        with pytest.raises(ConfigError, match=rf"dataset\.tokenizer: found '.*', which has {told}") as error:
             read(tmp_path, tokenizer=str(tmp_path / name))
         assert len(str(error.value)) < 500
     with pytest.raises(

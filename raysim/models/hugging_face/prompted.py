@@ -75,9 +75,10 @@ class PromptedNetwork(PretrainedNetwork):
 
     def tensors_before(self) -> Iterator[Tensor]:
         """Yield what `before` computes with. A query passes through all blocks, also those that are not left out."""
-        yield from super().tensors_before()
         if self.prompts.asks:
             yield from (*self.body.parameters(), *self.body.buffers())
+        else:
+            yield from super().tensors_before()
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages of the encoder, of which the first one with prompts has them among its parts."""
