@@ -63,7 +63,8 @@ def load_adapters(module: nn.Module, path: Path, adapters: Adapters | None) -> l
         ConfigError: the files cannot be read, or the adapters are not those of the model.
     """
     folder = path.parent
-    _check_config(_read_config(folder), adapters, folder)
+    content = _read_config(folder)
+    _check_config(content, adapters, folder)
     start, tensors = find_pretrained(module) or "", dict[str, Tensor]()
     for name, tensor in _read(path).items():
         if not name.startswith(START):
@@ -87,7 +88,9 @@ def load_adapters(module: nn.Module, path: Path, adapters: Adapters | None) -> l
     with torch.no_grad():
         for name, tensor in found.items():
             every[name].copy_(tensor)
-    notes = [f"weights: adapters of {len(wanted) // 2} layers in peft's layout"]
+    base = content.get("base_model_name_or_path")
+    made_for = f", trained on {shorten(str(base))}" if base else ""  # equal shapes fit any base: the user compares
+    notes = [f"weights: adapters of {len(wanted) // 2} layers in peft's layout{made_for}"]
     notes += [f"weights: the head of {HEAD}"] if head else []
     types = {(str(tensor.dtype), str(every[name].dtype)) for name, tensor in found.items()}
     return notes + [

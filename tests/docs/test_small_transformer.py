@@ -1,6 +1,6 @@
 """Each way to train a small pretrained transformer runs, learns, and sends what it trains.
 
-Evidence on adapters and prompts is in docs/results/pretrained.md, on real weights. A transformer of this size says
+Evidence on adapters and prompts is in docs/results/adapters.md, on real weights. A transformer of this size says
 nothing about accuracies, but all rows of such a table run on it in seconds.
 """
 

@@ -101,6 +101,14 @@ def test_a_head_that_is_not_trained_is_in_no_file(tmp_path):
     assert not (tmp_path / "head.safetensors").exists()
 
 
+def test_the_base_that_adapters_were_trained_on_is_noted(tmp_path):
+    """Adapters of equal shapes load into any base, so the user has to see which one was meant."""
+    ours = adapted("llama")
+    save_adapters_of(ours, tmp_path, "OWNER/its-base")
+    found = load_adapters(ours, find_weights(str(tmp_path)), BLOCK)
+    assert found == ["weights: adapters of 4 layers in peft's layout, trained on OWNER/its-base"]
+
+
 def test_another_type_of_numbers_is_noted(tmp_path):
     ours = adapted("llama")
     save_adapters_of(ours, tmp_path)
