@@ -44,11 +44,13 @@ class Places:
         each = {"CPU": placement.cpus, "GPU": placement.gpus, **placement.custom}
         each = {name: share for name, share in each.items() if share}
         self.placement = placement
-        shares = [each] * placement.actors
-        selectors = [elsewhere(placement.avoid) if placement.avoid else {}] * placement.actors
-        if own := {name: share for name, share in zip(("CPU", "GPU"), placement.server, strict=True) if share}:
-            shares.append(own)
-            selectors.append({NODE: this_node()})
+        own = {name: share for name, share in zip(("CPU", "GPU"), placement.server, strict=True) if share}
+        # Ray (2.60) places shares in this order. If hosts came first, they could take the coordinator's only node.
+        shares = [own] if own else []
+        selectors = [{NODE: this_node()}] if own else []
+        self._first = len(shares)  # the index of the first host's share
+        shares += [each] * placement.actors
+        selectors += [elsewhere(placement.avoid) if placement.avoid else {}] * placement.actors
         strategy = "PACK" if placement.packed else "SPREAD"
         self.group = liveness.answer(
             lambda: placement_group(shares, strategy, bundle_label_selector=selectors if any(selectors) else None)
@@ -63,7 +65,7 @@ class Places:
         """Return each host actor's options."""
         wanted = self.placement
         each = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus, "resources": dict(wanted.custom)}
-        places = [PlacementGroupSchedulingStrategy(self.group, index) for index in range(wanted.actors)]
+        places = [PlacementGroupSchedulingStrategy(self.group, self._first + host) for host in range(wanted.actors)]
         return [{**each, "scheduling_strategy": place} for place in places]
 
     def of_coordinator(self) -> dict[str, Any]:
@@ -71,13 +73,13 @@ class Places:
         cpus, gpus = self.placement.server
         if not cpus and not gpus:
             return beside_the_driver()
-        place = PlacementGroupSchedulingStrategy(self.group, self.placement.actors)
+        place = PlacementGroupSchedulingStrategy(self.group, 0)
         return {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": place}
 
     def nodes(self) -> list[str]:
         """Return the id of each host's node."""
-        of_hosts = liveness.answer(lambda: placement_group_table(self.group))["bundles_to_node_id"]
-        return [str(of_hosts[index]) for index in range(self.placement.actors)]
+        of_shares = liveness.answer(lambda: placement_group_table(self.group))["bundles_to_node_id"]
+        return [str(of_shares[self._first + host]) for host in range(self.placement.actors)]
 
     def wait(self) -> None:
         """Wait until everything is reserved. Call it again while hosts start: the loss of a node ends a reservation.
@@ -96,7 +98,7 @@ class Places:
             room = beside_server(wanted.server, nodes).room(wanted.cpus, wanted.gpus, wanted.custom)
             if room < wanted.actors:
                 raise Lost("a node", "the other nodes have no room for its hosts")
-        listed, *own = (_listed(share) for share in self.group.bundle_specs[wanted.actors - 1 :])
+        *own, listed = (_listed(share) for share in self.group.bundle_specs[: self._first + 1])
         beside = f", and the server {own[0]} on this node" if own else ""
         raise RunError(
             f"{wanted.actors} hosts need {listed} each{beside}, which other programs hold (see `ray status`); wait for "
