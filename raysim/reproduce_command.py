@@ -93,6 +93,9 @@ def _read_request(parser: ArgumentParser, asked: Namespace) -> _Request:
     with show_progress(f"reading the rows of {asked.paper}", sys.stderr):
         rows = list_rows(paper)
     wanted = rows if asked.row is None else find_rows(rows, asked.row, asked.paper)
+    most = max(len(row.seeds) for row in wanted)
+    if asked.seeds is not None and asked.seeds > most:
+        parser.error(f"argument --seeds: found {asked.seeds}, allowed: at most {most}, the seeds of these rows")
     out = Path("runs", "reproduce", asked.paper) if asked.out is None else Path(asked.out)
     return _Request(asked.paper, paper, rows, wanted, asked.overrides, asked.seeds, asked.jobs, asked.local, out)
 
@@ -191,7 +194,7 @@ def _choose(request: _Request, hours: float) -> list[tuple[PaperRow, SweepPlan]]
     if not chosen:
         if not times:
             raise ConfigError(
-                f"--hours {hours:g}: no row can be run here, for the reasons above; see docs/reproducing.md"
+                f"--hours {hours:g}: the time of no row can be estimated, for the reasons above; get its data first"
             )
         shortest, (needed, _) = min(times.items(), key=lambda one: one[1][0])
         words = f"no row fits; the shortest, {shortest.number} ({shortest.name}), takes about {in_hours(needed * HOUR)}"

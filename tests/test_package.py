@@ -43,7 +43,8 @@ def test_the_version_and_the_name_are_the_distributions() -> None:
 
 def test_no_file_names_the_host_of_a_package_index() -> None:
     """The distribution is on no index, so an address there would be of a page that does not exist, or of another's."""
-    hosts = re.compile(r"\b(?:py" + r"pi|python" + r"hosted|ana" + r"conda)\.(?:org|com)\b", re.IGNORECASE)
+    names = r"\b(?:py" + r"pi|python" + r"hosted|ana" + r"conda)\.(?:org|com)\b|download\.pytorch\.org/" + r"whl\b"
+    hosts = re.compile(names, re.IGNORECASE)
     folders = (".ci", "benchmarks", "configs", "docs", "examples", "raysim", "tests", "tools")
     files = [
         *(path for path in ROOT.glob("*") if path.is_file()),

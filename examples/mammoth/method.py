@@ -8,12 +8,14 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from examples.mammoth.kept import restore, state_of
+from raysim import ConfigError
 from raysim.api import Client, ClientHalf, Delta, FlatModel, Method
 
 
@@ -55,7 +57,7 @@ class Learner:
             defaults = {"lr": client.lr, "optimizer": "sgd", "optim_wd": 0.0, "optim_mom": 0.0, "optim_nesterov": False}
             backbone, args = Backbone(self.network.module), Namespace(**defaults | method.args)
             with client.global_draws(f"making {method.model}"):
-                make, dataset = getattr(import_module(module), kind), dataset_of(client, client.arrived[:0])
+                make, dataset = getattr(imported(module), kind), dataset_of(client, client.arrived[:0])
                 self.model = make(backbone, client.loss, args, None, dataset=dataset)
             self.model.device = client.model.device
             self.early = [name for name, _ in self.model.named_children()]
@@ -63,6 +65,15 @@ class Learner:
                 restore(self.model, self.saved, self.model.net)
         self.model.net.train()
         return self.model
+
+
+def imported(module: str) -> ModuleType:
+    """Return a module of Mammoth. Raises ConfigError: it cannot be imported."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        words = f"the module {module} cannot be imported ({error}); put Mammoth's folder on PYTHONPATH"
+        raise ConfigError(words, "model") from error
 
 
 def dataset_of(client: Client, positions: Tensor) -> Namespace:

@@ -25,6 +25,7 @@ from raysim.config.mistakes import explain_errors
 from raysim.config.reference import build_json_schema
 from raysim.config.renamed import move_renamed
 from raysim.config.schema import LARGEST_FLOAT32, Config
+from raysim.config.written_by import naming_the_version
 from raysim.config.yaml_text import parse_value, read_yaml, to_yaml
 from raysim.system.errors import ConfigError
 
@@ -41,9 +42,10 @@ class Draft:
     def complete(self) -> Config:
         """Import the components and return the config with their keys and defaults. Raises ConfigError."""
         components = ComponentKeys(Config, self.document.values)
-        config = components.complete(self.config, self.document.values)
-        if mistakes := components.mistakes or [*contradictions(config)]:
-            raise first_mistake(mistakes, self.document)
+        with naming_the_version(self.document.file):
+            config = components.complete(self.config, self.document.values)
+            if mistakes := components.mistakes or [*contradictions(config)]:
+                raise first_mistake(mistakes, self.document)
         for keys, value in walk(to_plain(config)):
             if isinstance(value, float) and abs(value) > LARGEST_FLOAT32:  # torch refuses it in the middle of a step
                 allowed = f"numbers up to {LARGEST_FLOAT32:.2g}, the largest in single precision"
@@ -70,7 +72,8 @@ def read_draft(source: str | Path | Mapping[str, object] | Config, overrides: Ov
     """Return the draft of a config; the arguments are those of `load`. Raises ConfigError."""
     document = open_document(source)
     apply_overrides(document, overrides)
-    return draft(document)
+    with naming_the_version(document.file):
+        return draft(document)
 
 
 def validate(document: Document) -> Config:

@@ -24,6 +24,7 @@ from raysim.system.errors import ConfigError
 from raysim.system.importing import import_extra
 
 IMAGE, SIZE = "image", 32
+FIRST_WITHOUT_SCRIPTS = 4  # the major version of datasets
 
 
 @takes_keys_of(TextKeys)
@@ -74,6 +75,11 @@ def hugging_face(
             "no labels"
         )
     datasets = import_extra("datasets", "hugging_face")
+    if int(datasets.__version__.partition(".")[0]) < FIRST_WITHOUT_SCRIPTS:
+        raise ConfigError(
+            f"the package datasets has version {datasets.__version__}, allowed: {FIRST_WITHOUT_SCRIPTS} or newer, as "
+            "older ones execute scripts of a hub; pip install 'raysim-cfl[hugging_face]'"
+        )
 
     where, cache = datasets.DownloadConfig(local_files_only=not download), root / "hugging_face"
 

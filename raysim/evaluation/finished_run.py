@@ -17,7 +17,6 @@ from raysim.config.document import Overrides
 from raysim.config.error_text import either, show
 from raysim.config.keywords import CallbackKeys, add_keywords
 from raysim.config.lookup import only_named_by
-from raysim.config.of_run import load_of_run
 from raysim.data.loading import choose_root
 from raysim.data.text import reword
 from raysim.evaluation.accuracy_matrix import SEEN, ProtocolMetrics, describe_metric, metric_of, protocol_label
@@ -199,7 +198,7 @@ def load_ended(directory: Path, overrides: Overrides, trust: bool) -> tuple[Conf
                 f"{either(MAY_DIFFER)}"
             )
     with only_named_by(trust=trust):
-        run_config = load_of_run(directory)
+        run_config = load(directory / "config.yaml")
     changed = load(run_config, overrides)
     check_held_out(run_config, changed)
     if changed.evaluation.model == "local":

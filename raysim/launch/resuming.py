@@ -8,7 +8,6 @@ from raysim.config import Config, load
 from raysim.config.comparison import CHANGE_NO_STATE, describe_difference
 from raysim.config.document import Overrides
 from raysim.config.lookup import custom_names, only_named_by
-from raysim.config.of_run import load_of_run
 from raysim.records.run_directory import claim_directory
 from raysim.system.errors import ConfigError
 
@@ -38,7 +37,7 @@ def resolve_resumed(
         return load(config, overrides)
     given = [] if config is None else [load(config, overrides)]
     with only_named_by(*given, trust=trust):
-        before = load_of_run(Path(out))
+        before = load(Path(out) / "config.yaml")
         now = given[0] if given else load(own, overrides)
     unlike = describe_difference(before, now, CHANGE_NO_STATE)
     if unlike is not None:

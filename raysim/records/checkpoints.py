@@ -170,10 +170,12 @@ class Checkpoints:
             raise RunError(_describe_damage(place, f"{MANIFEST} is not what was written"))
         for key, own in self._run.items():
             if manifest[key] != own:
-                known = "the config.yaml that began the run" if key == "config" else own
+                found = f"{place}: this checkpoint is of another {key} ({manifest[key]:.12}), allowed: "
+                if key == "config":
+                    raise RunError(f"{found}the config.yaml that began the run; only that gives the same bits")
                 raise RunError(
-                    f"{place}: this checkpoint is of another {key} ({manifest[key]:.12}), allowed: {known}; only that "
-                    "gives the same bits"
+                    f"{found}{own}; resume with raysim {manifest[key]:.40}, which wrote it, as another one may compute "
+                    "other bits"
                 )
         return dict(manifest)
 

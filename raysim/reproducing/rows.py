@@ -111,7 +111,8 @@ def list_rows(paper: PublishedPaper) -> list[PaperRow]:
 def find_rows(rows: Sequence[PaperRow], text: str, paper: str) -> list[PaperRow]:
     """Return the rows that a text means: a number, SETTING/METHOD, SETTING/METHOD@SWEEP, a SETTING or a METHOD.
 
-    Case, spaces and signs do not count, and neither does `w/`. A row at the paper's size goes before those of sweeps.
+    Case, spaces, hyphens and underscores do not count, and neither does `w/`. A row at the paper's size goes before
+    those of sweeps.
 
     Raises:
         ConfigError: there is no such row.
@@ -126,11 +127,12 @@ def find_rows(rows: Sequence[PaperRow], text: str, paper: str) -> list[PaperRow]
     if found:
         return found
     near = nearest(text, [row.name for row in rows])
-    settings = ", ".join(dict.fromkeys(row.setting for row in rows))
-    words = f"a number from 1 to {len(rows)}, or SETTING/METHOD with one of the settings {shorten(settings, 300)}"
-    raise ConfigError(
-        f"{paper} {shorten(text, 100)}: found no such row, allowed: {words}{near or ';'} see raysim reproduce {paper}"
-    )
+    settings = [*dict.fromkeys(row.setting for row in rows)]
+    shown = "; ".join(settings[:MOST_NAMED])
+    more = f"; and {len(settings) - MOST_NAMED} more" * (len(settings) > MOST_NAMED)
+    words = f"found no such row{near}; see raysim reproduce {paper}"
+    allowed = f"a number from 1 to {len(rows)}, or SETTING/METHOD with a setting such as {shown}{more}"
+    raise ConfigError(f"{paper} {shorten(text, 100)}: {words}; allowed: {allowed}")
 
 
 def name_rows(rows: Sequence[PaperRow]) -> str:
@@ -264,5 +266,5 @@ def _identify(config: Config) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return a name without case, spaces and signs. `/` and `@` separate its parts."""
-    return re.sub(r"[^\w/@%>.]", "", re.sub(r"\bw/", "", text.lower()))
+    """Return a name without case, spaces and most signs. `/` and `@` separate its parts."""
+    return re.sub(r"[^\w/@%>.]|_", "", re.sub(r"\bw/", "", text.lower()))

@@ -21,7 +21,7 @@ def test_what_cannot_be_downloaded_is_named(tmp_path, monkeypatch):
     def load_dataset(path, **options):
         raise ConnectionError(f"Couldn't reach '{path}' on the Hub")
 
-    package = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=lambda **options: None)
+    package = SimpleNamespace(__version__="4.0.0", load_dataset=load_dataset, DownloadConfig=lambda **options: None)
     monkeypatch.setitem(sys.modules, "datasets", package)
     with pytest.raises(MissingData) as error:
         hugging_face(tmp_path, True, path="flwrlabs/femnist")
@@ -30,6 +30,12 @@ def test_what_cannot_be_downloaded_is_named(tmp_path, monkeypatch):
         "reach 'flwrlabs/femnist' on the Hub); copy that folder from a machine with a network, or set dataset.path to "
         "a folder of the files"
     )
+
+
+def test_a_package_that_would_execute_scripts_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="3.6.0"))
+    with pytest.raises(ConfigError, match=r"^the package datasets has version 3\.6\.0, allowed: 4 or newer, as older"):
+        hugging_face(tmp_path, True, path="flwrlabs/femnist")
 
 
 class Images:
@@ -80,7 +86,9 @@ def replace_package(monkeypatch, splits):
             raise ValueError(f'Unknown split "{split}". Should be one of {[*splits]}.')
         return splits[split]
 
-    package = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=lambda **options: None, Image=Images)
+    package = SimpleNamespace(
+        __version__="4.0.0", load_dataset=load_dataset, DownloadConfig=lambda **options: None, Image=Images
+    )
     monkeypatch.setitem(sys.modules, "datasets", package)
 
 

@@ -151,7 +151,10 @@ def test_the_recipe_copies_what_is_there_and_has_a_python_for_raysim() -> None:
     text = RECIPE.read_text(encoding="utf-8")
     copied = [word for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in line.split()[:-1]]
     assert all((ROOT / path).exists() for path in copied)
-    assert {"constraints.txt", "pyproject.toml", "raysim", "configs"} <= set(copied)  # raysim/configs is a link
+    assert {"constraints.txt", "pyproject.toml", "setup.py", "raysim"} <= set(copied)
+    links = {path.name for path in (ROOT / "raysim").iterdir() if path.is_symlink()}
+    assert links == {"configs", "results"}
+    assert links <= set(copied)  # what they lead to
     version = re.search(r"^FROM python:([\d.]+)-", text, re.MULTILINE)
     assert version is not None
     assert SpecifierSet(PROJECT["requires-python"]).contains(version[1])

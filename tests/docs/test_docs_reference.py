@@ -24,6 +24,10 @@ def test_the_reference_is_that_of_now() -> None:
     assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == render_reference(), OUT_OF_DATE
 
 
+def test_the_readme_counts_the_methods() -> None:
+    assert f"[{len(METHODS)} methods](docs/methods/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_page_with_its_keys_of_now(name: str) -> None:
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.records.run_directory import sha256
 from raysim.system import seeding
-from raysim.system.errors import RunError
+from raysim.system.errors import ConfigError, RunError
 from raysim.system.state import decode
 
 ARGS = {
@@ -61,6 +61,14 @@ class Backbone(nn.Module):
 
     def get_grads(self):
         return torch.cat([p.grad.reshape(-1) for p in self.parameters()])
+
+
+def test_mammoth_that_is_not_on_the_path_is_one_line(tiny, simulate):
+    missing = {"examples.mammoth:Mammoth": {"model": "models.er:Er"}}
+    with pytest.raises(
+        ConfigError, match=r"^model: the module models\.er cannot be imported \(.*\); put Mammoth's fold"
+    ):
+        simulate(tiny(**IMAGES, methods=missing))
 
 
 def train_alone(config, name):

@@ -136,7 +136,8 @@ def test_a_checkpoint_of_another_version_is_refused_with_that_version(
     """Also one of another format, even if its other contents cannot be read."""
     run = copied("stopped", tmp_path)
     monkeypatch.setattr("raysim.records.recorder.VERSION", "1.2.0")
-    with pytest.raises(raysim.RunError, match=r"is of another raysim \(0\.1\.0\), allowed: 1\.2\.0; .* same bits"):
+    words = r"is of another raysim \(0\.1\.0\), allowed: 1\.2\.0; resume with raysim 0\.1\.0, which wrote it"
+    with pytest.raises(raysim.RunError, match=words):
         raysim.run(None, out=run, local=True, resume=True)
     manifest = run / "checkpoints" / "000005" / "manifest.json"
     manifest.write_text(json.dumps({"format": 3, "sha256": "", "raysim": "0.0.9"}))
@@ -159,6 +160,10 @@ def test_a_config_of_a_later_version_is_refused_with_that_version(name: str, tmp
     refused = rf"a_later_key.*; raysim 1\.7\.0 wrote this run, and this is raysim {re.escape(VERSION)}: install"
     with pytest.raises(raysim.ConfigError, match=refused):
         raysim.evaluate(run) if name == "finished" else raysim.run(None, out=run, local=True, resume=True)
+    with pytest.raises(raysim.ConfigError, match=refused):  # the config alone
+        raysim.run(run / "config.yaml", out=tmp_path / "again", local=True)
+    with pytest.raises(raysim.ConfigError, match=r"^my_key=1: unknown key 'my_key'; allowed: [^;]*$"):
+        raysim.run(KEPT / "finished" / "config.yaml", ["my_key=1"], out=tmp_path / "again", local=True)
 
 
 def test_a_finished_run_stays_finished(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_where_raysim_refuses_a_stated_key_all_rows_have_the_configs_value() -> 
     assert alone.departures(paper) == []
 
 
-@pytest.mark.parametrize("text", ["15", "PACS/SPECIAL", "pacs / special", "Pacs/Special"])
+@pytest.mark.parametrize("text", ["15", "PACS/SPECIAL", "pacs / special", "Pacs/Special", "PACS/_special"])
 def test_a_row_is_found_by_its_number_and_its_name(special: list[PaperRow], text: str) -> None:
     assert find_rows(special, text, "special") == [special[14]]
 
@@ -102,7 +102,7 @@ def test_a_setting_or_a_method_stands_for_all_of_its_rows(special: list[PaperRow
         ),
         (
             ["special", "21"],
-            "special 21: found no such row, allowed: a number from 1 to 20, or SETTING/METHOD with one of",
+            "special 21: found no such row; see raysim reproduce special; allowed: a number from 1 to 20, or SETTING",
         ),
         (["special", "PACS/SPECAIL"], "did you mean 'PACS/SPECIAL'?"),
         (
@@ -113,8 +113,12 @@ def test_a_setting_or_a_method_stands_for_all_of_its_rows(special: list[PaperRow
             ["special", "15"],
             "15 (PACS/SPECIAL): the dataset image_folder PACS/photo is missing (dataset.path: there is no",
         ),
+        (["special", "15", "--seeds", "99"], "--seeds: found 99, allowed: at most 3, the seeds of these rows"),
         (["special", "15", "--hours", "nan"], "--hours: found nan, allowed: a number > 0"),
-        (["special", "15", "--hours", "1"], "--hours 1: no row can be run here, for the reasons above"),
+        (
+            ["special", "15", "--hours", "1"],
+            "--hours 1: the time of no row can be estimated, for the reasons above; get its data first",
+        ),
     ],
 )
 def test_wrong_input_is_one_line_with_what_to_do(

@@ -1,21 +1,22 @@
-"""The config of a run directory, which another version of raysim may have written."""
+"""Whether another version of raysim wrote a config, which an error then names."""
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from raysim.config import load
-from raysim.config.schema import Config
 from raysim.system.errors import ConfigError
 from raysim.system.version import VERSION
 
 
-def load_of_run(directory: Path) -> Config:
-    """Return the config of a run directory. Raises ConfigError, with the version that wrote it if that is another."""
+@contextmanager
+def naming_the_version(file: str | None) -> Iterator[None]:
+    """Name in a ConfigError about a run's config.yaml the version that wrote the run, if that is another one."""
     try:
-        return load(directory / "config.yaml")
+        yield
     except ConfigError as error:
-        written = _find_version(directory)
+        of_file = file is not None and Path(file).name == "config.yaml" and error.place.startswith(file)
+        written = _find_version(Path(file).parent) if file and of_file else None
         if written is None or written == VERSION:
             raise
         found = str(error).removeprefix(f"{error.place}: ")
