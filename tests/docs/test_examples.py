@@ -116,8 +116,10 @@ def test_a_hugging_face_data_set_is_the_data_of_a_run(example, tmp_path: Path, m
         labels = [int(shade >= 120) for shade in shades]
         return Rows(image=images, character=labels, writer_id=[f"f{shade % 3}" for shade in shades])
 
-    config = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=SimpleNamespace, Image=Images)
-    monkeypatch.setitem(sys.modules, "datasets", config)
+    package = SimpleNamespace(
+        __version__="4.0.0", load_dataset=load_dataset, DownloadConfig=SimpleNamespace, Image=Images
+    )
+    monkeypatch.setitem(sys.modules, "datasets", package)
     values = load("examples/hugging_face.yaml", ["clients.count=3", "scenario.tasks=2", "participation.fraction=1.0"])
     federation = build_federation(load(values, {"dataset.root": str(tmp_path), "dataset.download": False}))
     cache = str(tmp_path / "hugging_face")
