@@ -193,9 +193,7 @@ def _choose(request: _Request, hours: float) -> list[tuple[PaperRow, SweepPlan]]
             _print([f"chosen: {row.number} ({row.name}), about {in_hours(needed * HOUR)}"])
     if not chosen:
         if not times:
-            raise ConfigError(
-                f"--hours {hours:g}: the time of no row can be estimated, for the reasons above; get its data first"
-            )
+            raise ConfigError(f"--hours {hours:g}: the hours of no row are known, for the reasons above")
         shortest, (needed, _) = min(times.items(), key=lambda one: one[1][0])
         words = f"no row fits; the shortest, {shortest.number} ({shortest.name}), takes about {in_hours(needed * HOUR)}"
         raise ConfigError(f"--hours {hours:g}: {words}; --seeds 1 runs one seed alone")

@@ -37,6 +37,8 @@ def _names() -> Iterator[str]:
             except (TypeError, ValueError):  # it cannot be called, or takes what a built-in class takes
                 continue
             for parameter in parameters:
+                if parameter.name in ("args", "kwargs"):  # Python's own, of protocols and types
+                    continue
                 default = "" if parameter.default is inspect.Parameter.empty else f" = {_show(parameter.default)}"
                 yield f"parameter {module.__name__}.{name} {str(parameter.kind).lower()} {parameter.name}{default}"
 

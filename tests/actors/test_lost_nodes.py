@@ -78,7 +78,8 @@ def test_code_of_the_users_own_is_sent_to_the_nodes_and_their_cpus_are_compared(
     config = {**small, "model": {"name": "sent_along:build"}, "resources": where}
     assert raysim.run(config, out=tmp_path / "run", display=watched).status == "done"
     assert sorted(watched.where("Host")) == sorted([nodes.head_node.node_id, odd.node_id])
-    (notice,) = watched.notices
+    slow = "2 of 2 hosts were not forked, because no fork server answered"  # on a busy machine
+    (notice,) = [one for one in watched.notices if not one.startswith(slow)]
     assert notice.startswith("the nodes compute with ")
     assert f"with DEFAULT, torch {torch.__version__} (127.0.0.1 {odd.node_id[:8]})" in notice
 

@@ -27,9 +27,6 @@ pytestmark = pytest.mark.ray
 
 CPUS = 2  # of each of three nodes
 DATA = 2**22  # bytes, so that a second copy in a node's object store shows
-SLOW = re.compile(
-    r"waiting for |\d+ of \d+ hosts were not forked, because no fork server answered"
-)  # on a busy machine
 HERE = {"node_ip_address": "127.0.0.1"}
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
@@ -68,7 +65,7 @@ class Watched(RunDisplay):
     listening: set[tuple[str, str]] = field(default_factory=set)
 
     def take(self, event: Event) -> None:
-        if isinstance(event, Notice) and not SLOW.match(event.text):
+        if isinstance(event, Notice) and not event.text.startswith("waiting for "):  # a slow machine's stalls
             self.notices.append(event.text)
         if isinstance(event, RoundDone) and event.round == 3:
             self.driver = ray.get_runtime_context().get_node_id()
@@ -189,12 +186,11 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     assert taken(wanted(3, placement="pack")) == [1, 2]  # auto is a CPU for each here, and a node has two
     assert taken(wanted(4, custom={"fast": 0.5})) == [2, 2]
     assert taken(wanted(9)) == [3, 3, 3]
-    monkeypatch.setattr(reservation, "PATIENCE", 1)
-    for _ in range(5):  # Ray's order of nodes differs from time to time
-        assert taken(wanted(5, server_cpus=1)) == [1, 2, 2]
+    assert taken(wanted(5, server_cpus=1)) == [1, 2, 2]
 
     until_free()
     held = reservation.Places(wanted(5))
+    monkeypatch.setattr(reservation, "PATIENCE", 1)
     with pytest.raises(RunError, match=r"^2 hosts need 1 CPU each, which other programs hold"):
         reservation.Places(wanted(2))
     held.give_back()

@@ -117,7 +117,7 @@ def test_a_setting_or_a_method_stands_for_all_of_its_rows(special: list[PaperRow
         (["special", "15", "--hours", "nan"], "--hours: found nan, allowed: a number > 0"),
         (
             ["special", "15", "--hours", "1"],
-            "--hours 1: the time of no row can be estimated, for the reasons above; get its data first",
+            "--hours 1: the hours of no row are known, for the reasons above",
         ),
     ],
 )
