@@ -195,6 +195,8 @@ class _Runs:
                     status: RunEnd = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
                     self._end(cell, status, run.result, str(error))
             raise
+        finally:
+            gc.unfreeze()
 
     def stop(self) -> None:
         """Begin no more runs, and let those in progress end after their present round. Called from another thread."""
@@ -217,6 +219,8 @@ class _Runs:
     def _begin(self, cell: Cell, place: _Place) -> None:
         began = time.perf_counter()
         gc.collect()  # the objects of earlier runs refer to each other and to gigabytes, which Python does not count
+        if not self._running:
+            gc.freeze()  # what is left is modules and results; to look at them again takes longer than a short run
         try:
             tell_progress(f"reading the data of {cell.folder}")
             with convert_to_run_error():
