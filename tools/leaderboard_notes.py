@@ -1,4 +1,4 @@
-"""The tables of docs/results/leaderboard_notes.md: what the leaderboard tried and chose, and what searches moved.
+"""The tables of docs/results/leaderboard_notes.md: what the leaderboard tried and chose, and what moved since another one.
 
 `make docs` writes them, and tools/provenance.py the page's last table.
 """
@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
-from leaderboard_page import RESULTS, ROOT, fold, insert_block, read_rankings
+from board import ROOT, SWEEPS, read_board, read_rankings, rules_of, tuned
+from leaderboard_page import fold, insert_block
 from markdown_rows import head, line
 
 from raysim.config.yaml_text import read_yaml
@@ -21,9 +22,7 @@ from raysim.sweeps.cells import Cell
 from raysim.sweeps.grid import expand_sweep
 
 PAGE = ROOT / "docs" / "results" / "leaderboard_notes.md"
-EARLIER = "results/leaderboard_fixed_rate"  # one learning rate for all, before the search
-SHORTER = "results/leaderboard_shorter_lists"  # some rows as their search with shorter lists tuned them
-SWEEP = ROOT / "configs" / "sweeps" / "leaderboard.yaml"
+EARLIER = "leaderboard_unnormalized"  # on inputs that are not normalized, with longer lists
 
 
 def render_search(rankings: Sequence[Ranking], sweep: Path) -> str:
@@ -104,26 +103,15 @@ def _place(name: str, means: Mapping[str, str]) -> str:
     return f"{1 + sum(float(other) > float(means[name]) for other in means.values())}: {means[name]}"
 
 
-def render_retuned(rankings: Sequence[Ranking], shorter: Sequence[Ranking]) -> str:
-    """Return the table of means of the rows that were tuned twice: with shorter lists, and as they are now."""
-    before = {ranking.setting.title: ranking for ranking in shorter}
-    common = [(before[one.setting.title], one) for one in rankings if one.setting.title in before]
-    lines = [*head("method", *(new.setting.title for _, new in common))]
-    for name in dict.fromkeys(group.name for old, _ in common for group in old.ranked):
-        pairs = [(old, new) if name in old.ranks and name in new.ranks else () for old, new in common]
-        shown = [" → ".join(_means(one, one.seeds, [name])[name] for one in pair) for pair in pairs]
-        lines.append(line(name, *(text or NOTHING for text in shown)))
-    return "\n".join(lines)
-
-
 def render_page() -> str:
     """Return the page with its tables as they are now."""
-    found, earlier, shorter = (read_rankings(ROOT / results) for results in (RESULTS, EARLIER, SHORTER))
+    found = tuned()
     page = PAGE.read_text(encoding="utf-8")
+    by_sweep = {one: [s.ranking for s in read_board() if s.sweep == one and s.source is None] for one in SWEEPS}
+    choices = (render_search(rankings, rules_of(sweep)) for sweep, rankings in by_sweep.items())
     for name, summary, table in (
-        ("choices", "All lists and choices", render_search(found, SWEEP)),
-        ("tuned twice", "Means before and after", render_retuned(found, shorter)),
-        ("moves", "Places and means, earlier and now", render_moves(found, earlier)),
+        ("choices", "All lists and choices", "\n\n".join(choices)),
+        ("moves", "Places and means, earlier and now", render_moves(found, read_rankings(ROOT / "results" / EARLIER))),
     ):
         page = insert_block(page, name, fold(summary, table))
     return page

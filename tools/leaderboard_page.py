@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from statistics import fmean, median
 
+from board import ROOT, BoardSetting, read_board, tuned
 from markdown_rows import head, line
 from method_needs import any_stores_samples, join_boundaries
-from rank_agreement import agreement
+from rank_agreement import Agreement, agreement
 
 from raysim.evaluation.accuracy_matrix import protocol_label
 from raysim.reports.costs import BYTES, STEPS, RunCost, tabulate_budgets
 from raysim.reports.families import adjust_family
-from raysim.reports.grouping import MethodGroup, group_runs
+from raysim.reports.grouping import MethodGroup
 from raysim.reports.quantity_tables import ACCURACY, FORGETTING, NOTHING, Quantity
 from raysim.reports.ranks import Interval, MeanRank, Ranking, join_words, list_remarks, mean_ranks
-from raysim.reports.reading import find_runs
 from raysim.reports.statistics import PairedDifference, compare_pairs
 
-ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs" / "leaderboard.md", "results/leaderboard"
+PAGE = ROOT / "docs" / "leaderboard.md"
 PLAIN = "FedAvg"  # with which the others are compared
 PAIRS = (  # others that the page's sentences compare
     *(("GPM", "DER++"), ("C-FLAG", "NCCL"), ("SPECIAL", "SPECIAL-C")),
     *((name, "Shared") for name in ("LwF, new classes", "TARGET", "LANDER", "MFCL")),
 )
-UNTUNED = {  # with the choices of the same setting on MNIST
-    "usps-rotated": "results/leaderboard_usps_rotated",
-    "usps-split": "results/leaderboard_usps_split",
-}
 FIRST = 5  # rows of the page's first table
 WHO = {"none": "no", "clients": "each client", "server": "the server"}
 """By who must know when a task ends: how the page says it."""
@@ -40,14 +33,6 @@ SHOWN = (
     replace(FORGETTING, digits=1),
     Quantity("seconds", "time", "s", 1, 1, False, None),
 )
-
-
-@cache
-def read_rankings(directory: Path) -> list[Ranking]:
-    """Return the rankings of a sweep's settings, by their titles."""
-    left_out: list[str] = []
-    found = map(Ranking, group_runs(find_runs([directory], left_out), left_out))
-    return sorted(found, key=lambda ranking: ranking.setting.title)
 
 
 def render_answer(rankings: Sequence[Ranking]) -> str:
@@ -138,16 +123,17 @@ def render_remarks(rankings: Sequence[Ranking]) -> str:
     return "\n".join(f"- {remark}" for remark in list_remarks([ranking.setting for ranking in rankings]))
 
 
-def render_settings(rankings: Sequence[Ranking], source: str) -> str:
-    """Return each setting's table, folded; `source` is the results' directory, by which a test compares figures."""
+def render_settings(settings: Sequence[BoardSetting]) -> str:
+    """Return each setting's table, folded, with its sweep, by which a test compares figures."""
     parts = []
-    for ranking in rankings:
+    for setting in settings:
+        ranking = setting.ranking
         seeds = sorted({len(group.runs) for group in ranking.setting.groups})
         best = [
             name for name in sorted(ranking.ranks, key=lambda name: ranking.ranks[name]) if ranking.tiers[name] == 1
         ]
         said = f"First group: {join_words(best)}. Means over {join_words([*map(str, seeds)])} seeds."
-        table = f"<!-- {source} -->\n\n" + "\n".join(_table(ranking))
+        table = f"<!-- results/{setting.sweep} -->\n\n" + "\n".join(_table(ranking))
         parts += [f"### {ranking.setting.title}", said, fold(f"All rows of {ranking.setting.title}", table)]
     return "\n\n".join(parts)
 
@@ -245,15 +231,30 @@ def _show_gain(found: PairedDifference) -> str:
     return f"**{shown}**" if found.significant else shown
 
 
-def render_agreement(rankings: Mapping[str, Ranking]) -> str:
-    """Return the table of Spearman's rank correlations of each setting with those before it, by title."""
-    titles = [*rankings]
-    lines = [*head("setting", *titles[:-1])]
-    for place, title in enumerate(titles[1:], start=1):
-        found = [agreement(rankings[title], rankings[other]) for other in titles[:place]]
-        shown = [f"{one.rho:.2f} ({one.low:.2f} to {one.high:.2f}), {one.methods}" for one in found]
-        lines.append(line(title, *shown, *[NOTHING] * (len(titles) - 1 - place)))
+def render_travels(settings: Sequence[BoardSetting]) -> str:
+    """Return the table of settings that have another's choices: how far both agree on the order of methods."""
+    by_title = {setting.title: setting.ranking for setting in settings}
+    lines = [*head("setting", "choices of", "methods", "rank correlation")]
+    for setting in settings:
+        if setting.source is not None:
+            found = agreement(setting.ranking, by_title[setting.source])
+            lines.append(line(setting.title, setting.source, str(found.methods), _show_agreement(found)))
     return "\n".join(lines)
+
+
+def render_agreement(rankings: Sequence[Ranking]) -> str:
+    """Return the table of Spearman's rank correlations of each setting with those before it."""
+    titles = [ranking.setting.title for ranking in rankings]
+    lines = [*head("setting", *titles[:-1])]
+    for place, ranking in enumerate(rankings[1:], start=1):
+        found = [agreement(ranking, other) for other in rankings[:place]]
+        shown = [f"{_show_agreement(one)}, {one.methods}" for one in found]
+        lines.append(line(titles[place], *shown, *[NOTHING] * (len(titles) - 1 - place)))
+    return "\n".join(lines)
+
+
+def _show_agreement(found: Agreement) -> str:
+    return f"{found.rho:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 
 def insert_block(page: str, name: str, text: str) -> str:
@@ -267,17 +268,17 @@ def insert_block(page: str, name: str, text: str) -> str:
 
 def render_page() -> str:
     """Return the page with its tables as they are now."""
-    found = read_rankings(ROOT / RESULTS)
-    untuned = {title: read_rankings(ROOT / results)[0] for title, results in UNTUNED.items()}
-    agreeing = render_agreement({one.setting.title: one for one in found} | untuned)
+    board, found = read_board(), tuned()
+    others = [setting for setting in board if setting.source is not None]
     page = PAGE.read_text(encoding="utf-8")
     for name, text in (
         ("answer", render_answer(found)),
         ("ranks", f"{render_ranks(found)}\n\n{fold('Remarks on single rows', render_remarks(found))}"),
-        ("settings", render_settings(found, RESULTS)),
+        ("settings", render_settings([setting for setting in board if setting.source is None])),
+        ("other data", f"{render_travels(board)}\n\n{render_settings(others)}"),
         ("differences from FedAvg", fold("All differences from FedAvg", render_gains(found))),
         ("other differences", fold("GPM, C-FLAG, SPECIAL and the methods without samples", render_pairs(found))),
-        ("agreement", fold("Correlations of all settings", agreeing)),
+        ("agreement", fold("Correlations of all settings", render_agreement(found))),
     ):
         page = insert_block(page, name, text)
     return page

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 
-from leaderboard_page import read_rankings
+from board import ROOT, tuned
 from marked_text import put_between
 from method_needs import find_boundaries, stores_samples
 
@@ -18,11 +17,10 @@ from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import needs_of
 from raysim.reports.ranks import Ranking
 
-ROOT = Path(__file__).parents[1]
-PAGE, RANKED = ROOT / "docs" / "choose.md", ROOT / "results" / "leaderboard"
+PAGE = ROOT / "docs" / "choose.md"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
-KINDS = {"new domains": "rotated", "new classes": "split", "frozen features": "features"}
-"""By kind of setting, how their names end."""
+KINDS = {"new domains": ("digits-rotated", "mnist-rotated"), "new classes": ("digits-split", "mnist-split")}
+"""By kind, the settings of the board."""
 BEST = 3  # methods that a question lists
 
 
@@ -76,7 +74,7 @@ QUESTIONS: Mapping[str, Callable[[Choice], bool]] = {
 @cache
 def read_choices() -> list[Choice]:
     """Return all methods, those that joint and fixed bound and not the bounds."""
-    rankings = read_rankings(RANKED)
+    rankings = tuned()
     choices = []
     for name in table("method"):
         method = resolve("method", name)()
@@ -88,8 +86,8 @@ def read_choices() -> list[Choice]:
 def _places(methods: Sequence[str], rankings: Sequence[Ranking]) -> dict[str, Place]:
     """Return the places of the best of the rows with these methods, by kind of setting."""
     found = {}
-    for kind, ending in KINDS.items():
-        of_kind = [ranking for ranking in rankings if ranking.setting.title.endswith(ending)]
+    for kind, titles in KINDS.items():
+        of_kind = [ranking for ranking in rankings if ranking.setting.title in titles]
         rows = {group.name for one in of_kind for group in one.groups if [*group.methods] == [*methods]}
         places = [
             Place(
@@ -108,7 +106,7 @@ def _places(methods: Sequence[str], rankings: Sequence[Ranking]) -> dict[str, Pl
 def render_tables() -> str:
     """Return the two tables."""
     choices = read_choices()
-    plain = _places([], read_rankings(RANKED))
+    plain = _places([], tuned())
     return "\n".join([*_questions(choices, plain), "", "## All methods", "", *_methods(choices)])
 
 

@@ -18,8 +18,8 @@ from statistics import fmean, median, stdev
 import leaderboard_notes
 import leaderboard_page
 import pytest
-from leaderboard_notes import EARLIER, SHORTER, SWEEP
-from leaderboard_page import RESULTS, UNTUNED
+from board import SWEEPS, read_board, rules_of
+from leaderboard_notes import EARLIER
 from pages import GUIDES, ROOT, names
 
 from raysim.config.yaml_text import read_yaml
@@ -159,11 +159,7 @@ def test_gains_are_those_of_the_report(page: str, sweeps: str, rows: str) -> Non
 
 def test_all_results_are_in_the_documentation() -> None:
     told = {word for _, mark, _ in tables() for word in mark.split()}
-    told |= {
-        EARLIER,
-        SHORTER,
-        *UNTUNED.values(),
-    }  # tables of ranks and their correlations, which are not figures of runs
+    told.add(f"results/{EARLIER}")  # tables of places, which are not figures of runs
     assert {f"results/{path.name.removesuffix(SUFFIX)}" for path in (ROOT / "results").iterdir()} <= told
 
 
@@ -179,26 +175,23 @@ def choices(sweep: str, setting: str | None = None) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["split", "rotated"])
-def test_what_was_tuned_on_mnist_is_what_usps_has(kind: str) -> None:
-    found, wanted = choices(f"results/leaderboard_usps_{kind}"), choices(RESULTS, f"mnist-{kind}")
-    assert len(found) == {"split": 32, "rotated": 31}[kind]
-    assert found == {name: wanted[name] for name in found}
+def test_other_data_have_the_choices_of_their_source() -> None:
+    moved = [setting for setting in read_board() if setting.source is not None]
+    assert len(moved) == 4
+    for setting in moved:
+        found, wanted = (choices(f"results/{setting.sweep}", title) for title in (setting.title, setting.source))
+        assert found.keys() == wanted.keys()
+        assert found == wanted
 
 
-def test_the_leaderboard_names_each_method_with_a_choice_at_an_end() -> None:
-    """A star in the table of choices is of a kind that the page's list explains."""
+def test_the_leaderboard_s_notes_have_the_choices_of_every_row() -> None:
     page = leaderboard_notes.PAGE.read_text(encoding="utf-8")
-    kinds = page.partition("are of these kinds:")[2].partition("\n<!-- choices")[0].replace("\n  ", " ")
     tried = page.partition("## What was tried\n")[2].partition("\n## ")[0]
-    rows = {line.split(" | ")[0].strip("| "): line for line in tried.splitlines() if line.startswith("| ")}
-    not_run = {"Shared, ResNet"}  # it came with the networks of MFCL, TARGET and LANDER
-    assert rows.keys() - {"method"} == read_yaml(SWEEP).values["tune"]["methods"].keys() - not_run
-    starred = [name for name, line in rows.items() if "*" in line]
-    assert starred
-    plain = {"LwF, new classes": "LwF over new classes"}
-    limited = {"A-GEM", "ER", "Fed-A-GEM", "NCCL"}  # a memory of 50 samples
-    assert [name for name in starred if plain.get(name, name) not in kinds and name not in limited] == []
+    rows = {line.split(" | ")[0].strip("| ") for line in tried.splitlines() if line.startswith("| ")}
+    assert rows - {"method"} == {
+        name for sweep in SWEEPS for name in read_yaml(rules_of(sweep)).values["tune"]["methods"]
+    }
+    assert "*" in tried
 
 
 @pytest.mark.soak  # 12 s

@@ -26,8 +26,8 @@ COMMANDS = sorted({shlex.join(words) for page in GUIDES for words in commands(pa
 OTHERS = {"make", "source", "tensorboard", "pip", "python", "ray", "ssh", "export", "cd", "kubectl", "docker", "sbatch"}
 OTHERS |= {"apptainer", "sudo", "grep", "pkill", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"}
 LONG = {  # a report or a list of thousands of runs; other tests read and list them
-    "raysim report results/leaderboard",
-    "raysim sweep configs/sweeps/leaderboard.yaml",
+    "raysim report results/leaderboard_pixels",
+    "raysim sweep configs/sweeps/leaderboard_pixels.yaml",
 }
 OURS = [
     command

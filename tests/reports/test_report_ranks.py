@@ -5,16 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from leaderboard_notes import render_moves, render_retuned, render_search
+from board import BoardSetting, read_rankings
+from leaderboard_notes import render_moves, render_search
 from leaderboard_page import (
     insert_block,
-    read_rankings,
+    render_agreement,
     render_answer,
     render_gains,
     render_pairs,
     render_ranks,
     render_remarks,
     render_settings,
+    render_travels,
 )
 from made_runs import make_run
 
@@ -92,7 +94,7 @@ def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> No
     rank 2. In b they differ by 10 twice, which is no test, and share 1.5.
     """
     rankings = read_rankings(results)
-    parts = render_settings(rankings, "results/x").split("\n\n")
+    parts = render_settings([BoardSetting(one, "x") for one in rankings]).split("\n\n")
     assert parts[:4] == [
         "### a",
         "First group: FedProx, FedAvg and ER. Means over 1 and 2 seeds.",
@@ -157,7 +159,7 @@ def test_a_row_names_the_fronts_that_it_is_on(tmp_path: Path) -> None:
         path = tmp_path / name / "seed-0" / "summary.json"
         found = json.loads(path.read_text())
         path.write_text(json.dumps(found | {"bytes_up": mib * 2**20, "bytes_down": 0, "steps": steps}))
-    lines = render_settings(read_rankings(tmp_path), "results/x").splitlines()
+    lines = render_settings([BoardSetting(one, "x") for one in read_rankings(tmp_path)]).splitlines()
     shown = {line.split(" | ")[0].strip("| "): line.split(" | ")[5:8] for line in lines if line.count(" | ") == 8}
     assert shown == {
         "method": ["sent, MiB", "gradient steps", "on the front of"],
@@ -182,8 +184,6 @@ def test_what_moved_has_the_places_and_means_of_both(tmp_path: Path) -> None:
         "| FedAvg | 2: 50.0 → 1: 80.0 |",
         "| FedProx | 1: 70.0 → 2: 75.0 |",
     ]
-    found = render_retuned(*(read_rankings(tmp_path / folder) for folder in ("now", "earlier")))
-    assert found.splitlines()[2:] == ["| FedAvg | 50.0 → 45.0 |", "| FedProx | 70.0 → 42.5 |"]
 
 
 def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_exclude(tmp_path: Path) -> None:
@@ -209,6 +209,7 @@ def test_groups_are_those_not_significantly_worse_than_their_best_and_remarks_ex
     assert first.shared_ranks == {"ER": 1, "FedAvg": 2.5, "FedProx": 2.5}
     assert second.ranks == {"SCAFFOLD": 1}
     note = "- SCAFFOLD in a is not ranked: it saw the test samples."
+    assert [BoardSetting(one, "x").source for one in (first, second)] == [None, "a"]
     taken_note = "- The tuned values in b are those chosen in a."
     assert render_remarks([first, second]).splitlines() == [taken_note, note]
     marks = [group.name for group in first.ranked]
@@ -281,6 +282,26 @@ def test_gains_are_paired_with_fedavg_and_bold_if_significant(tmp_path: Path, mo
         "| FedAvg | ER | **-11.0 (-13.5 to -8.5)** | - |",
         "| FedProx | FedAvg | - | 0.0 (-4.3 to 4.3) |",
     ]
+
+
+def test_other_data_have_their_rank_correlation_with_the_setting_of_their_choices(tmp_path: Path) -> None:
+    """In b the order of the first two of four is exchanged: d² = 1 + 1, and rho = 1 - 6 * 2 / (4 * 15) = 0.8. All seeds
+    are equal, so every draw is, too.
+    """
+    names = {"FedAvg": {}, "ER": ER, "FedProx": PROX, "GPM": {"methods": {"gpm": {}}}}
+    accuracies = {"a": (0.9, 0.8, 0.7, 0.6), "b": (0.8, 0.9, 0.7, 0.6)}
+    rows: Mapping[str, Row] = {
+        f"{setting}/{name}": (setting, name, given, {0: accuracy, 1: accuracy}, "domain_il")
+        for setting, of_setting in accuracies.items()
+        for (name, given), accuracy in zip(names.items(), of_setting, strict=True)
+    }
+    make_board(tmp_path, rows)
+    path = tmp_path / "sweep.yaml"
+    path.write_text(path.read_text() + to_yaml({"chosen_in": {f"b/{name}/seed-0": "a" for name in names}}))
+    settings = [BoardSetting(one, "x") for one in read_rankings(tmp_path)]
+    assert render_travels(settings).splitlines()[2:] == ["| b | a | 4 | 0.80 (0.80 to 0.80) |"]
+    rankings = [one.ranking for one in settings]
+    assert render_agreement(rankings).splitlines()[2:] == ["| b | 0.80 (0.80 to 0.80), 4 |"]
 
 
 def test_a_noisy_method_is_in_no_better_group_than_one_with_a_better_mean(tmp_path: Path) -> None:
