@@ -11,7 +11,7 @@ from raysim.reports.ranks import Ranking
 from raysim.reports.reading import find_runs
 
 ROOT = Path(__file__).parents[1]
-SWEEPS = ("leaderboard_pixels",)
+SWEEPS = ("leaderboard_pixels", "leaderboard_features")
 """The sweeps of the board, in configs/sweeps/ and in results/."""
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/results/leaderboard_notes.md: what the leaderboard tried and chose, and what moved since another one.
+"""The tables of docs/results/leaderboard_notes.md: what the leaderboard tried and chose, and what moved to its results.
 
 `make docs` writes them, and tools/provenance.py the page's last table.
 """

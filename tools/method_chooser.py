@@ -19,7 +19,11 @@ from raysim.reports.ranks import Ranking
 
 PAGE = ROOT / "docs" / "choose.md"
 OPENS, CLOSES = "<!-- tables, written by make docs -->", "<!-- end of tables -->"
-KINDS = {"new domains": ("digits-rotated", "mnist-rotated"), "new classes": ("digits-split", "mnist-split")}
+KINDS = {
+    "new domains": ("digits-rotated", "mnist-rotated"),
+    "new classes": ("digits-split", "mnist-split"),
+    "frozen features": ("banking77", "pacs"),
+}
 """By kind, the settings of the board."""
 BEST = 3  # methods that a question lists
 

@@ -177,7 +177,7 @@ def choices(sweep: str, setting: str | None = None) -> dict[str, object]:
 
 def test_other_data_have_the_choices_of_their_source() -> None:
     moved = [setting for setting in read_board() if setting.source is not None]
-    assert len(moved) == 4
+    assert len(moved) == 5
     for setting in moved:
         found, wanted = (choices(f"results/{setting.sweep}", title) for title in (setting.title, setting.source))
         assert found.keys() == wanted.keys()
