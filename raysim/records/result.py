@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from html import escape
 from pathlib import Path
 from shlex import quote
@@ -248,7 +249,7 @@ def load_result(directory: str | Path) -> Result:
     """
     path = Path(directory) / "summary.json"
     try:
-        found = TypeAdapter(Result).validate_json(read_whole(path), strict=True)
+        found = _schema().validate_json(read_whole(path), strict=True)
     except OSError as error:
         if (path.parent / "rounds.jsonl").exists() and isinstance(error, FileNotFoundError):
             raise ConfigError(describe_unfinished(path.parent)) from None
@@ -256,6 +257,11 @@ def load_result(directory: str | Path) -> Result:
     except ValidationError as error:
         raise ConfigError(f"{path}: {first_problem(error)}; allowed: a summary.json that raysim wrote") from error
     return replace(found, directory=Path(directory)).completed()
+
+
+@cache
+def _schema() -> TypeAdapter[Result]:
+    return TypeAdapter(Result)  # to make it takes longer than to read a summary
 
 
 def describe_unfinished(directory: Path) -> str:

@@ -72,6 +72,7 @@ def test_a_run_frees_what_earlier_ones_held(grid: Grid, tmp_path: Path, monkeypa
     finally:
         gc.enable()
     assert alive == [0, 0, 0]
+    assert gc.get_freeze_count() == 0  # a program that called it collects its own objects again
 
 
 def test_a_run_with_a_deleted_directory_fails_alone(grid: Grid, tmp_path: Path) -> None:
