@@ -132,7 +132,9 @@ def render_settings(settings: Sequence[BoardSetting]) -> str:
         best = [
             name for name in sorted(ranking.ranks, key=lambda name: ranking.ranks[name]) if ranking.tiers[name] == 1
         ]
-        said = f"First group: {join_words(best)}. Means over {join_words([*map(str, seeds)])} seeds."
+        alike = f"No order is significant among the {len(best)} methods"
+        first = alike if len(best) == len(ranking.ranks) else f"First group: {join_words(best)}"
+        said = f"{first}. Means over {join_words([*map(str, seeds)])} seeds."
         table = f"<!-- results/{setting.sweep} -->\n\n" + "\n".join(_table(ranking))
         parts += [f"### {ranking.setting.title}", said, fold(f"All rows of {ranking.setting.title}", table)]
     return "\n\n".join(parts)

@@ -82,7 +82,7 @@ def test_a_default_that_is_not_the_published_value_is_a_remark() -> None:
 
 
 def test_values_of_a_row_s_settings_are_one_remark() -> None:
-    """A row of the leaderboard has another size of a sample from the memory in each setting, and none is the default."""
+    """A row of the leaderboard may have another size of a sample in each setting, and none is the default."""
     assert row_remarks.show("er.sample_size", ["16", "50", "8"], "default null") == (
         "`er.sample_size=8, 16, 50` (default null)"
     )
