@@ -128,13 +128,17 @@ def render_settings(settings: Sequence[BoardSetting]) -> str:
     parts = []
     for setting in settings:
         ranking = setting.ranking
-        seeds = sorted({len(group.runs) for group in ranking.setting.groups})
+        fewer = [
+            f", {group.name} over {len(group.runs)}"
+            for group in ranking.setting.groups
+            if len(group.runs) != len(ranking.seeds)
+        ]
         best = [
             name for name in sorted(ranking.ranks, key=lambda name: ranking.ranks[name]) if ranking.tiers[name] == 1
         ]
         alike = f"No order is significant among the {len(best)} methods"
         first = alike if len(best) == len(ranking.ranks) else f"First group: {join_words(best)}"
-        said = f"{first}. Means over {join_words([*map(str, seeds)])} seeds."
+        said = f"{first}. Means over {len(ranking.seeds)} seeds{''.join(fewer)}."
         table = f"<!-- results/{setting.sweep} -->\n\n" + "\n".join(_table(ranking))
         parts += [f"### {ranking.setting.title}", said, fold(f"All rows of {ranking.setting.title}", table)]
     return "\n\n".join(parts)

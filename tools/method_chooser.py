@@ -8,6 +8,7 @@ from functools import cache
 from statistics import fmean
 
 from board import ROOT, tuned
+from leaderboard_page import PLAIN
 from marked_text import put_between
 from method_needs import find_boundaries, stores_samples
 
@@ -15,6 +16,7 @@ from raysim.api import Method
 from raysim.api.setting import Need
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import needs_of
+from raysim.reports.grouping import MethodGroup
 from raysim.reports.ranks import Ranking
 
 PAGE = ROOT / "docs" / "choose.md"
@@ -83,16 +85,17 @@ def read_choices() -> list[Choice]:
     for name in table("method"):
         method = resolve("method", name)()
         if name not in ("joint", "fixed"):
-            choices.append(Choice(name, method, needs_of(method), _places([name], rankings)))
+            places = _places(rankings, lambda group, name=name: [*group.methods] == [name])
+            choices.append(Choice(name, method, needs_of(method), places))
     return choices
 
 
-def _places(methods: Sequence[str], rankings: Sequence[Ranking]) -> dict[str, Place]:
-    """Return the places of the best of the rows with these methods, by kind of setting."""
+def _places(rankings: Sequence[Ranking], wanted: Callable[[MethodGroup], bool]) -> dict[str, Place]:
+    """Return the places of the best of the rows that are wanted, by kind of setting."""
     found = {}
     for kind, titles in KINDS.items():
         of_kind = [ranking for ranking in rankings if ranking.setting.title in titles]
-        rows = {group.name for one in of_kind for group in one.groups if [*group.methods] == [*methods]}
+        rows = {group.name for one in of_kind for group in one.groups if wanted(group)}
         places = [
             Place(
                 fmean(one.shared_ranks[row] for one in of_kind),
@@ -110,7 +113,7 @@ def _places(methods: Sequence[str], rankings: Sequence[Ranking]) -> dict[str, Pl
 def render_tables() -> str:
     """Return the two tables."""
     choices = read_choices()
-    plain = _places([], tuned())
+    plain = _places(tuned(), lambda group: group.name == PLAIN)  # Shared has no methods either
     return "\n".join([*_questions(choices, plain), "", "## All methods", "", *_methods(choices)])
 
 

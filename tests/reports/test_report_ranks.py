@@ -97,7 +97,7 @@ def test_rows_are_ranked_by_their_mean_and_equal_ones_alike(results: Path) -> No
     parts = render_settings([BoardSetting(one, "x") for one in rankings]).split("\n\n")
     assert parts[:4] == [
         "### a",
-        "No order is significant among the 3 methods. Means over 1 and 2 seeds.",
+        "No order is significant among the 3 methods. Means over 2 seeds, DER over 1.",
         "<details markdown>\n<summary>All rows of a</summary>",
         "<!-- results/x -->",
     ]
