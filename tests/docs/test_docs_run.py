@@ -28,6 +28,7 @@ OTHERS |= {"apptainer", "sudo", "grep", "pkill", "RAY_ENABLE_WINDOWS_OR_OSX_CLUS
 LONG = {  # a report or a list of thousands of runs; other tests read and list them
     "raysim report results/leaderboard_pixels",
     "raysim sweep configs/sweeps/leaderboard_pixels.yaml",
+    "raysim sweep configs/sweeps/leaderboard_features.yaml",
 }
 OURS = [
     command
