@@ -47,7 +47,7 @@ QUIET = [
     *("--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
     "--virtual-time-budget=20000",
 ]
-TYPING = "--virtual-time-budget=60000"  # the last value of an option counts
+TYPING = "--virtual-time-budget=120000"  # the last value of an option counts
 LOOK = r"""<script>
 const faults = [];
 addEventListener("error", (event) => faults.push(event.message || "not loaded: " + event.target.outerHTML), true);
@@ -156,9 +156,10 @@ def look(site: Path, pages: Sequence[str] = SEEN, more: str = "") -> Iterator[st
 
 
 def ask(site: Path) -> Iterator[str]:
-    """Yield the questions that the site's search does not answer, if they are too many."""
+    """Yield the questions that the site's search does not answer, if they are too many, and where it breaks down."""
     wanted = site_search.read_questions()
-    found = site_search.search(site, [*wanted], [str(BROWSER), *QUIET, TYPING])
+    found = site_search.search(site, [*wanted, *site_search.LETTERS], [str(BROWSER), *QUIET, TYPING])
+    yield from (f"the search finds nothing for {letter!r}" for letter in site_search.LETTERS if not found.get(letter))
     misses = [*site_search.find_misses(wanted, found)]
     print(f"search: {len(wanted) - len(misses)} of {len(wanted)} questions find their page", *misses, sep="\n  ")
     if len(misses) > site_search.MAY_MISS:

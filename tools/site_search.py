@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import string
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 
 QUESTIONS = Path(__file__).parents[1] / "tests" / "docs" / "search_questions.tsv"
 SHOWN = 3  # pages that a reader looks at
+LETTERS = string.ascii_lowercase  # each is searched as the beginning of words; one broken word leaves nothing for it
 MAY_MISS = 2  # questions that may find their page further down
 # types each question into the search box, as a person does, and notes the links of the results in their order
 TYPE = r"""<script>

@@ -39,3 +39,10 @@ def test_questions_are_typed_in_a_browser(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(FAKE)
     browser = [str(site_check.BROWSER), *site_check.QUIET, site_check.TYPING]
     assert site_search.search(tmp_path, ["aba", "c"], browser) == {"aba": ["a.html", "b.html"], "c": ["c.html"]}
+
+
+def test_a_letter_without_a_page_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = site_search.read_questions()
+    found = {**wanted, **{letter: ["a.html"] for letter in site_search.LETTERS}, "c": []}
+    monkeypatch.setattr(site_search, "search", lambda *asked: found)
+    assert [*site_check.ask(Path())] == ["the search finds nothing for 'c'"]
