@@ -145,9 +145,12 @@ def test_unpacked_elsewhere_it_brings_its_configs_and_runs_one(wheel: Path, tmp_
     work = tmp_path / "work"
     work.mkdir()
 
+    path = [tmp_path / "installed", tmp_path / "models"]
+
     def raysim(*words: str) -> str:
-        code = "import sys; from raysim import cli; print(cli.__file__); sys.exit(cli.main())"
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+        without_tree = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(ROOT)!r}]; "
+        code = without_tree + "from raysim import cli; print(cli.__file__); sys.exit(cli.main())"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
         command = [sys.executable, "-P", "-c", code, *words]
         done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
@@ -159,6 +162,17 @@ def test_unpacked_elsewhere_it_brings_its_configs_and_runs_one(wheel: Path, tmp_
     raysim("new", "my.yaml", "--from", "quickstart")
     raysim("run", "my.yaml", "training.rounds_per_task=1", "--local", "--quiet", "--out", "run")
     assert (work / "run" / "model.pt").exists()
+
+    # docs/mammoth.md: the example package is copied, and a folder of models is on the path
+    copy = shutil.copytree(ROOT / "examples" / "mammoth", work / "examples" / "mammoth")
+    with (copy / "__init__.py").open("a") as file:
+        file.write("import pathlib; pathlib.Path('copied').touch()\n")
+    path[1].mkdir()
+    shutil.copy(ROOT / "tests" / "docs" / "mammoth_stand_in.py", path[1] / "er.py")
+    methods = "{examples.mammoth:Mammoth: {model: 'er:Er', args: {buffer_size: 200, minibatch_size: 32}}}"
+    raysim("run", "my.yaml", f"methods={methods}", "training.rounds_per_task=1", "--local", "--quiet", "--out", "ER")
+    assert (work / "ER" / "model.pt").exists()
+    assert (work / "copied").exists()
 
 
 def test_what_is_imported_is_declared() -> None:
