@@ -16,12 +16,15 @@ from markdown_rows import head, line
 
 from raysim.config.yaml_text import read_yaml
 from raysim.reports.naming import show_bare
+from raysim.reports.packed import SUFFIX, read_packed
 from raysim.reports.quantity_tables import NOTHING
 from raysim.reports.ranks import Ranking
-from raysim.sweeps.cells import Cell
+from raysim.sweeps.cells import SPLIT_KEY, Cell
 from raysim.sweeps.grid import expand_sweep
 
 PAGE = ROOT / "docs" / "results" / "leaderboard_notes.md"
+COSTLY = 3.0  # points
+ALONE = {"seed", "setting", "methods", SPLIT_KEY}  # what names a trial in the setting's own condition
 EARLIER = "leaderboard_unnormalized"  # on inputs that are not normalized, with longer lists
 
 
@@ -75,6 +78,37 @@ def _mark(chosen: str | None, at_end: str) -> str:
     return ", ".join(f"{value}*" if value in at_end.split(", ") else value for value in chosen.split(", "))
 
 
+def render_costs(rankings: Sequence[Ranking], sweep: Path) -> str:
+    """Return what the second condition cost: the rows with a choice points behind their best trial without it.
+
+    A finalist is rated by the worse of two conditions. Both values are of the held-out samples, in the setting's own
+    condition.
+    """
+    document = read_yaml(sweep).values
+    rows = cast(Mapping[str, object], cast(Mapping[str, object], document["tune"])["methods"])
+    protocols = {ranking.setting.title: ranking.protocol for ranking in rankings}
+    trials = dict[tuple[str, str], dict[str, float]]()
+    packed = read_packed(ROOT / "results" / f"{sweep.stem}{SUFFIX}")
+    for run in packed.runs:
+        names = packed.sweep.runs.get(run.path, {})
+        found = run.summary.evaluation.get(protocols.get(names.get("setting", ""), ""))
+        if names.keys() == ALONE and run.summary.status == "done" and found is not None:
+            name, values = _split(names["methods"], rows)
+            trials.setdefault((names["setting"], name), {})[values] = 100 * found["average_accuracy"]
+    lines, behind = [*head("setting", "method", "best trial", "chosen", "points")], 0
+    for ranking in rankings:
+        for group in ranking.groups:
+            tried = trials.get((ranking.setting.title, group.name))
+            if tried is None:
+                continue
+            best, chosen = max(tried.values()), tried[group.label.removeprefix(f"{group.name}, ")]
+            behind += chosen < best
+            if best - chosen >= COSTLY:
+                shown = (f"{value:.1f}" for value in (best, chosen, chosen - best))
+                lines.append(line(ranking.setting.title, group.name, *shown))
+    return f"{behind} of {len(trials)} rows have a choice below their best trial.\n\n" + "\n".join(lines)
+
+
 def render_moves(rankings: Sequence[Ranking], earlier: Sequence[Ranking]) -> str:
     """Return the table of places and means, earlier and now, over the seeds and among the methods of both results."""
     before = {ranking.setting.title: ranking for ranking in earlier}
@@ -108,9 +142,11 @@ def render_page() -> str:
     found = tuned()
     page = PAGE.read_text(encoding="utf-8")
     by_sweep = {one: [s.ranking for s in read_board() if s.sweep == one and s.source is None] for one in SWEEPS}
+    costs = (render_costs(rankings, rules_of(sweep)) for sweep, rankings in by_sweep.items())
     choices = (render_search(rankings, rules_of(sweep)) for sweep, rankings in by_sweep.items())
     for name, summary, table in (
         ("choices", "All lists and choices", "\n\n".join(choices)),
+        ("costs", "Rows that lost three points or more to the second condition", "\n\n".join(costs)),
         ("moves", "Places and means, earlier and now", render_moves(found, read_rankings(ROOT / "results" / EARLIER))),
     ):
         page = insert_block(page, name, fold(summary, table))

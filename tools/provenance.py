@@ -8,8 +8,9 @@ The index of the pages has the hours of all sweeps. The index of the methods has
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from marked_text import put_between
 from row_remarks import render_remarks
@@ -34,7 +35,10 @@ def pages() -> list[Path]:
 def render_provenance(page: str) -> str:
     """Return the table for a page's sweeps."""
     rows = [" | ".join(_cells(name)) for name in sweeps_of(page)]
-    head = ["| sweep | runs | seeds | raysim commits | torch | Ray | hours |", "|---|---|---|---|---|---|---|"]
+    head = [
+        "| sweep | runs | seeds | `normalize` | raysim commits | torch | Ray | hours |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     return "\n".join([*head, *(f"| {row} |" for row in rows)])
 
 
@@ -46,14 +50,26 @@ def sweeps_of(page: str) -> list[str]:
 
 def _cells(sweep: str) -> Iterator[str]:
     packed = read_packed(ROOT / "results" / f"{sweep}{SUFFIX}")
-    runs = [run.summary for run in packed.runs if run.summary.status == "done"]
+    done = [run for run in packed.runs if run.summary.status == "done"]
+    runs = [run.summary for run in done]
     yield f"`{sweep}`"
     yield str(len(runs))
     yield ", ".join(map(str, sorted({run.seed for run in runs})))
+    yield ", ".join(sorted({_inputs(run.config) for run in done}))
     yield ", ".join(sorted({_version(run, "git", 8) for run in runs}))
     yield ", ".join(sorted({_version(run, "torch").partition("+")[0] for run in runs}))
     yield ", ".join(sorted({_version(run, "ray") for run in runs}))
     yield f"{sum(run.seconds for run in runs) / 3600:.1f}"
+
+
+def _inputs(config: Mapping[str, Any]) -> str:
+    """Return how the inputs of a run are normalized: `dataset.normalize`, or what is done in its place."""
+    if config["dataset"]["name"] == "text_jsonl":
+        return "texts"
+    if config["model"]["name"] == "timm":
+        return "the network's"  # models/timm_network.py has the moments of its training
+    found = config["dataset"].get("normalize", "none")
+    return found if isinstance(found, str) else "given moments"
 
 
 def _version(run: Result, of: str, letters: int | None = None) -> str:

@@ -20,7 +20,7 @@ class Agreement:
     """Spearman's rho of two settings' orders, and the ends of its interval.
 
     Attributes:
-        methods: how many methods both rank.
+        methods: how many methods both have.
     """
 
     methods: int
@@ -45,8 +45,14 @@ def _centered_ranks(values: Array) -> Array:
 
 
 def agreement(one: Ranking, other: Ranking) -> Agreement:
-    """Return how far two settings agree on the methods that both rank. Each setting draws its own seeds."""
-    names = [name for name in one.ranks if name in other.ranks]
+    """Return how far two settings agree on the methods that both have. Each setting draws its own seeds.
+
+    A method with diverged runs in one setting has no rank there. It counts as the last, or it would be left out for
+    the very reason that its choices do not carry over.
+    """
+    names = [
+        name for name in _competing(one) if name in _competing(other) and (name in one.ranks or name in other.ranks)
+    ]
     values = [_by_seed(ranking, names) for ranking in (one, other)]
     generator = np.random.default_rng(SEED)
     drawn = [of[generator.integers(len(of), size=(DRAWS, len(of)))].mean(axis=1) for of in values]
@@ -55,7 +61,14 @@ def agreement(one: Ranking, other: Ranking) -> Agreement:
     return Agreement(len(names), float(spearman(first, second)), float(low), float(high))
 
 
+def _competing(ranking: Ranking) -> Sequence[str]:
+    return [group.name for group in ranking.groups if group.ranked]
+
+
 def _by_seed(ranking: Ranking, names: Sequence[str]) -> Array:
-    """Return the values [seeds, methods] of these methods."""
-    found = ranking.values_by_seed(names)
-    return found.values[:, found.counted]
+    """Return the values [seeds, methods] of these methods; those without a rank have the worst."""
+    found = ranking.values_by_seed([name for name in names if name in ranking.ranks])
+    worst = -np.inf if found.higher_is_better else np.inf
+    values = np.full((len(found.values), len(names)), worst)
+    values[:, [name in ranking.ranks for name in names]] = found.values[:, found.counted]
+    return values

@@ -1,5 +1,7 @@
 """Spearman's rho of two orders, by its formula without ties and by hand with one."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from rank_agreement import agreement, spearman
@@ -22,10 +24,11 @@ def test_equal_values_share_the_mean_of_their_places() -> None:
 
 
 class Ranked:
-    """A ranking of methods a, b, ... by their values [seeds, methods]."""
+    """A ranking of methods a, b, ... by their values [seeds, methods]. Those of `diverged` have no rank."""
 
-    def __init__(self, values: list[list[float]], names: str = "abcde") -> None:
+    def __init__(self, values: list[list[float]], names: str = "abcde", diverged: str = "") -> None:
         self.values, self.ranks = np.array(values), dict.fromkeys(names[: len(values[0])], 0)
+        self.groups = [SimpleNamespace(name=name, ranked=True) for name in (*self.ranks, *diverged)]
 
     def values_by_seed(self, names: list[str]) -> RankedSetting:
         return RankedSetting(self.values, True, 1, [[*self.ranks].index(name) for name in names])
@@ -45,3 +48,15 @@ def test_only_methods_of_both_count_whatever_their_order() -> None:
     one, other = Ranked([[1, 2, 3, 4]], "abcd"), Ranked([[9, 30, 20, 10]], "xcba")
     assert agreement(one, other).methods == 3
     assert agreement(one, other).rho == pytest.approx(1)
+
+
+def test_a_method_whose_runs_diverged_is_the_last() -> None:
+    # ranks 1 2 3 4 and 2 3 4 1: d² = 1 + 1 + 1 + 9 = 12, and rho = 1 - 6 * 12 / (4 * 15) = -0.2
+    one, other = Ranked([[1, 2, 3, 4]], "abcd"), Ranked([[7, 8, 9]], "abc", diverged="d")
+    for found in (agreement(one, other), agreement(other, one)):
+        assert (found.methods, found.rho) == (4, pytest.approx(-0.2))
+
+
+def test_a_method_that_diverged_in_both_settings_does_not_count() -> None:
+    one, other = Ranked([[1, 2, 3]], "abc", diverged="d"), Ranked([[7, 8, 9]], "abc", diverged="d")
+    assert agreement(one, other).methods == 3
