@@ -89,12 +89,14 @@ def render_costs(rankings: Sequence[Ranking], sweep: Path) -> str:
     protocols = {ranking.setting.title: ranking.protocol for ranking in rankings}
     trials = dict[tuple[str, str], dict[str, float]]()
     packed = read_packed(ROOT / "results" / f"{sweep.stem}{SUFFIX}")
+    runs = packed.sweep.runs if packed.sweep else {}
     for run in packed.runs:
-        names = packed.sweep.runs.get(run.path, {})
+        names = runs.get(run.path, {})
         found = run.summary.evaluation.get(protocols.get(names.get("setting", ""), ""))
-        if names.keys() == ALONE and run.summary.status == "done" and found is not None:
+        accuracy = found["average_accuracy"] if found and run.summary.status == "done" else None
+        if names.keys() == ALONE and accuracy is not None:
             name, values = _split(names["methods"], rows)
-            trials.setdefault((names["setting"], name), {})[values] = 100 * found["average_accuracy"]
+            trials.setdefault((names["setting"], name), {})[values] = 100 * accuracy
     lines, behind = [*head("setting", "method", "best trial", "chosen", "points")], 0
     for ranking in rankings:
         for group in ranking.groups:
