@@ -69,6 +69,8 @@ class _Request:
 def reproduce(parser: ArgumentParser, asked: Namespace, log: str) -> int:
     """Carry out `raysim reproduce`, and return the exit status. `log` is the name of the file for what Ray prints."""
     if asked.paper is None:
+        if asked.hours is not None:
+            parser.error("argument --hours: it needs a PAPER, such as raysim reproduce fed_a_gem --hours 2")
         _print(describe_papers())
         return 0
     request = _read_request(parser, asked)
@@ -110,6 +112,8 @@ def _list(request: _Request, every: bool, estimates: bool) -> None:
             data, times = _look_at(request, block, search, estimates)
         _print(describe_block(request.paper, block, str(data) if data else "not known, as raysim refuses its rows"))
         whys = dict.fromkeys(single_line(one.why) for one in times.values() if one.why)
+        if data is not None and data.missing:
+            whys = {"they are measured where the data are": None}
         _print(f"  hours not known: {why}" for why in whys)
         _print(describe_rows(request.paper, block, measured, times, every))
         print(flush=True)

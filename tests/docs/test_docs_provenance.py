@@ -55,8 +55,8 @@ def test_versions_and_seeds_are_read_from_the_runs() -> None:
 
 
 def test_remarks_name_the_keys_that_are_not_the_published_values() -> None:
-    """TARGET in configs/sweeps/data_free.yaml. Its page has what the authors' code has, for two datasets."""
-    found = row_remarks.remarks_of("data_free")
+    """TARGET in the earlier sweep with an MLP. Its page has what the authors' code has, for two datasets."""
+    found = row_remarks.remarks_of("data_free_mlp")
     wanted = {
         "kd=5.0": "25",
         "calls=4": "10 or 200",
@@ -68,7 +68,8 @@ def test_remarks_name_the_keys_that_are_not_the_published_values() -> None:
     assert set(found["TARGET"]) == {f"`target.{key}` (published {values})" for key, values in wanted.items()}
     assert '`lander.moments="dataset"` (published "learned")' in found["LANDER"]
     assert "FedAvg" not in found
-    assert "| `data_free` | TARGET | `target.kd=5.0` (published 25), " in row_remarks.render_remarks(["data_free"])
+    table = row_remarks.render_remarks(["data_free_mlp"])
+    assert "| `data_free_mlp` | TARGET | `target.kd=5.0` (published 25), " in table
 
 
 def test_a_default_that_is_not_the_published_value_is_a_remark() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from raysim.cli import main
 from raysim.config import load
+from raysim.data import DOWNLOADS
 from raysim.reports.published import PublishedPaper, list_papers, load_paper
 from raysim.reports.quantity_tables import ACCURACY
 from raysim.reports.statistics import interval_of_mean
@@ -270,6 +271,20 @@ def test_data_are_found_or_not_and_a_file_of_the_name_is_read(tmp_path: Path, mo
     write_mnist(tmp_path, 4)
     found = DataSearch().find(config)
     assert (str(found), found.changes) == ("mnist: found", {})
+
+
+def test_missing_data_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is downloaded has a command each, and the size of all: as the table of downloads has them."""
+    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
+    domains = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": ["mnist", "usps"]}}
+    config = load("rotated_mnist", [{"dataset": {"name": "mnist"}, "scenario": domains}])
+    size = DOWNLOADS["mnist"][1] + DOWNLOADS["usps"][1]
+    ways = f"; a run or raysim download mnist, raysim download usps gets {size} MB"
+    assert str(DataSearch().find(config)) == f"mnist, usps: not found in {tmp_path}{ways}"
+    own = load("rotated_mnist", [{"dataset": {"name": "npz", "path": "own.npz"}}])
+    assert str(DataSearch().find(own)).endswith(
+        f": not found in {tmp_path}; the head of the config says where it is from"
+    )
 
 
 def write_mnist(root: Path, count: int) -> None:
