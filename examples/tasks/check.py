@@ -44,7 +44,16 @@ def own_data(folder: Path) -> Iterator[Point]:
     )
     yield "the stream has three tasks in the order of hour", lambda: stream(load(folder / "mine.yaml"))
     yield "every workshop is a client", lambda: load_run(folder).clients == 5 and split(folder) == "natural"
-    yield "the run is done, with an accuracy of at least 70%", lambda: (load_run(folder).accuracy() or 0) >= 0.7
+    yield (
+        "the run of mine.yaml is done, with an accuracy of at least 70%",
+        lambda: is_run_of_mine(folder) and (load_run(folder).accuracy() or 0) >= 0.7,
+    )
+
+
+def is_run_of_mine(folder: Path) -> bool:
+    """Return whether the run has the data, the stream and the clients of mine.yaml."""
+    run, mine = (load(folder / name).model_dump() for name in ("run/config.yaml", "mine.yaml"))
+    return all(run[key] == mine[key] for key in ("dataset", "scenario", "partition", "clients"))
 
 
 def split(folder: Path) -> str:

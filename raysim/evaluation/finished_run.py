@@ -187,9 +187,9 @@ def load_ended(directory: Path, overrides: Overrides, trust: bool) -> tuple[Conf
             if below := _find_ended(directory):
                 words = f"found runs below it, allowed: the directory of one of them; did you mean {below}?"
                 raise ConfigError(words, str(directory))
-            raise ConfigError(
-                "there is no such file; allowed: the directory of a run that ended", str(directory / name)
-            )
+            why = ", as the run is under way, was killed or failed" if name == "model.pt" else ""
+            words = f"there is no such file{why}; allowed: the directory of a run that is done"
+            raise ConfigError(words, str(directory / name))
     for override, _ in parse_overrides(overrides):
         block = str(override.keys[0])
         if block in Config.model_fields and block not in MAY_DIFFER:

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from raysim.config.error_text import describe_unknown, shorten
+from raysim.config.written_by import describe_other_version
 from raysim.engine.events import Forgotten
 from raysim.evaluation.accuracy_matrix import ProtocolMetrics, complete, describe_mean, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import ClientSummary
@@ -255,7 +256,8 @@ def load_result(directory: str | Path) -> Result:
             raise ConfigError(describe_unfinished(path.parent)) from None
         raise ConfigError(f"{path}: {error.strerror}; allowed: the directory of a run that ended") from error
     except ValidationError as error:
-        raise ConfigError(f"{path}: {first_problem(error)}; allowed: a summary.json that raysim wrote") from error
+        allowed = describe_other_version(path.parent) or "allowed: a summary.json that raysim wrote"
+        raise ConfigError(f"{path}: {first_problem(error)}; {allowed}") from error
     return replace(found, directory=Path(directory)).completed()
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,11 +36,18 @@ def drawing() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in DRAWING:
+        if (error.name or "").partition(".")[0] not in DRAWING:
             raise
-        words = f"the package {package} is not installed, and reports and figures need it; pip install {package}"
-        raise ConfigError(words) from error
+        missing = [package for package in DRAWING if not _is_there(package)]
+        needed = f"found no {', '.join(missing)}, and reports and figures need {'them' if missing[1:] else 'it'}"
+        raise ConfigError(f"{needed}; pip install {' '.join(missing)}") from error
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # its place in sys.modules is taken by something else
+        return False
 
 
 def import_torchvision(module: str, needed_by: str) -> Any:

@@ -237,11 +237,11 @@ WRONG = {
     "nothing to evaluate": (["evaluate"], "required: DIR"),
     "a model that is not there": (
         ["evaluate", "taken"],
-        "taken/config.yaml: there is no such file; allowed: the directory of a run that ended\n",
+        "taken/config.yaml: there is no such file; allowed: the directory of a run that is done\n",
     ),
     "a run without a model": (
         ["evaluate", "begun"],
-        "begun/model.pt: there is no such file; allowed: the directory of a run that ended\n",
+        "begun/model.pt: there is no such file, as the run is under way, was killed or failed; allowed: the directory ",
     ),
     "training after the end": (
         ["evaluate", "ended", "training.batch_size=2"],

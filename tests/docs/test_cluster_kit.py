@@ -106,7 +106,7 @@ def test_clusters_have_the_pinned_ray_a_token_and_containers_of_the_recipes_imag
     assert image is not None
     assert image[1] == f"raysim:{VERSION}"
     page = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
-    assert re.findall(r"raysim:(\d\S*?)(?:-cuda)?`?\s", page) == [VERSION] * 2
+    assert re.findall(r"raysim:(\d\S*?)(?:-cuda)?`?\s", page) == [VERSION] * 3
     for cluster in clusters():
         assert cluster["rayVersion"] == PINS["ray"]
         assert cluster["authOptions"] == {"mode": "token"}

@@ -83,7 +83,10 @@ def test_own_data_is_solved_from_the_skill(check, tmp_path, monkeypatch) -> None
     assert main(["run", "mine.yaml", "--local", "--quiet", "--out", "run"]) == 0
     assert check.grade("own_data", folder)[:2] == (5, 5), check.grade("own_data", folder)
     (folder / "mine.yaml").write_text(config.replace("[tool]", "[]").replace("natural", "iid"))
-    assert check.grade("own_data", folder)[0] == 3
+    assert check.grade("own_data", folder)[0] == 2
+    (folder / "mine.yaml").write_text(config)
+    raysim.run("quickstart", methods="er", out="run", overwrite=True, local=True)
+    assert check.grade("own_data", folder)[0] == 4
 
 
 @pytest.mark.soak

@@ -272,7 +272,7 @@ def test_what_does_not_fit_is_refused(done: Any, tmp_path: Path) -> None:
     assert "found 'train', allowed: test or validation" in refusal(done.directory, "evaluation.split=train")
     assert refusal(done.directory, "scenario.tasks=5").startswith("scenario.tasks: found 5, allowed: 1 to 4")
     assert refusal(tmp_path / "gone") == (
-        f"{tmp_path}/gone/config.yaml: there is no such file; allowed: the directory of a run that ended"
+        f"{tmp_path}/gone/config.yaml: there is no such file; allowed: the directory of a run that is done"
     )
 
 

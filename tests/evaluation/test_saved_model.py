@@ -178,7 +178,7 @@ def test_what_cannot_be_saved_is_one_line(tmp_path):
     run(tmp_path / "run", **{"model.adapters": None})
     for directory, folder, words in (
         ("run", "a", r"/a: the model has no adapters$"),
-        ("none", "a", r"there is no such file; allowed: the directory of a run that ended"),
+        ("none", "a", r"there is no such file; allowed: the directory of a run that is done"),
         ("run", "run/model.pt", r"/run/model.pt: File exists, allowed: a folder that can be written"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:

@@ -13,6 +13,7 @@ from raysim.reports.plots.data import read_holdings
 from raysim.reports.reading import find_runs
 from raysim.reports.round_records import read_rounds
 from raysim.system.errors import ConfigError
+from raysim.system.version import VERSION
 
 
 def test_runs_are_found_at_any_depth_and_each_once(tmp_path: Path) -> None:
@@ -89,6 +90,18 @@ def test_a_foreign_file_is_left_out_with_a_line(name: str, content: bytes, fragm
     (line,) = left_out
     assert str(tmp_path / "bad" / name) in line
     assert fragment in line
+
+
+def test_a_summary_of_another_version_that_cannot_be_read_names_the_version(tmp_path: Path) -> None:
+    bad = make_run(tmp_path / "bad")
+    summary = json.loads((bad / "summary.json").read_text())
+    changed = {**summary, "rounds": {}, "versions": {**summary["versions"], "raysim": "2.0.0"}}
+    (bad / "summary.json").write_text(json.dumps(changed))
+    make_run(tmp_path / "good")
+    left_out: list[str] = []
+    find_runs([tmp_path], left_out)
+    (line,) = left_out
+    assert line.endswith(f"; raysim 2.0.0 wrote this run, and this is raysim {VERSION}: install that version")
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a device"])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from raysim.config import Config, load
 from raysim.config.lookup import custom_names, only_named_by
+from raysim.config.written_by import describe_other_version
 from raysim.data.dataset import MissingData
 from raysim.reports.content import Plot
 from raysim.reports.grouping import ExperimentSetting, flatten
@@ -50,7 +51,8 @@ def draw_streams(
         except MissingData:  # many reports are written where the data never were
             pass
         except (ConfigError, RunError) as error:
-            left_out.append(f"setting {setting.number}: its stream: {error}")
+            other = describe_other_version(run.directory)
+            left_out.append(f"setting {setting.number}: its stream: {error}" + f"; {other}" * bool(other))
         drawn[stream] = setting.number, plot
         yield plot, ""
 
