@@ -25,6 +25,7 @@ from raysim.config.error_text import (
 from raysim.config.lookup import resolve, table
 from raysim.config.signature import keys_of
 from raysim.system.errors import ConfigError
+from raysim.system.version import VERSION
 
 Values = Mapping[str, object]
 
@@ -156,7 +157,9 @@ def describe_unknown_key(
         else:
             found += [f"methods.{method}" for method in table("method") if name in _own_keys("method", method)]
         elsewhere = found if len(found) <= MOST_MEANT else []
-    return describe_unknown("key", name, known, of, meant=meant, elsewhere=elsewhere)
+    near = meant or elsewhere or find_nearest(name, known)
+    version = "" if near or above[:1] == ("methods",) else f" in raysim {VERSION}"  # a config may be of a later one
+    return describe_unknown("key", name, known, of, version, meant=meant, elsewhere=elsewhere)
 
 
 def find_meant(root: type[BaseModel], values: Values, keys: Keys, known: Sequence[str]) -> list[str]:
