@@ -85,7 +85,8 @@ def test_own_data_is_solved_from_the_skill(check, tmp_path, monkeypatch) -> None
     (folder / "mine.yaml").write_text(config.replace("[tool]", "[]").replace("natural", "iid"))
     assert check.grade("own_data", folder)[0] == 2
     (folder / "mine.yaml").write_text(config)
-    raysim.run("quickstart", methods="er", out="run", overwrite=True, local=True)
+    shutil.rmtree("run")
+    raysim.run("quickstart", methods="er", out="run", local=True)
     assert check.grade("own_data", folder)[0] == 4
 
 

@@ -143,7 +143,7 @@ def test_the_answer_recommends_the_first_row_and_those_whose_intervals_overlap(t
         "| [DER](methods/der.md) | 2.0 (1.0 to 2.0) | yes | no | 1 of 1 settings |",
         "| [FedProx](methods/fedprox.md) | 3.0 | no | no | 1 of 1 settings |",
         "| FedAvg | 4.0 | no | no | 0 of 1 settings |",
-        "| [GPM](methods/gpm.md) | 5.0 | no | each client | 0 of 1 settings |",
+        "| [GPM](methods/gpm.md) | 5.0 | no | each client | 0 of 1 settings, worse in 1 |",
     ]
 
 

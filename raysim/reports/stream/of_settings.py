@@ -51,8 +51,7 @@ def draw_streams(
         except MissingData:  # many reports are written where the data never were
             pass
         except (ConfigError, RunError) as error:
-            other = describe_other_version(run.directory)
-            left_out.append(f"setting {setting.number}: its stream: {error}" + f"; {other}" * bool(other))
+            left_out.append(f"setting {setting.number}: its stream: {error}")
         drawn[stream] = setting.number, plot
         yield plot, ""
 
@@ -63,7 +62,7 @@ def _write(run: FinishedRun, folder: Path, stem: str, before: int) -> Plot:
     if before >= MOST:
         raise ConfigError(f"a report has at most {MOST}; {command}")
     with only_named_by():
-        config = load(run.config)
+        config = _load(run)
         if slow := [name for name in _datasets(config) if name in SLOW]:
             raise ConfigError(f"reading {slow[0]} takes long; {command}")
         facts = collect_facts(config, pretend=False)
@@ -71,6 +70,15 @@ def _write(run: FinishedRun, folder: Path, stem: str, before: int) -> Plot:
     plot = Plot(folder, stem, " ".join([picture.caption, *picture.notes]), WIDTH)
     picture.save(plot.file)
     return plot
+
+
+def _load(run: FinishedRun) -> Config:
+    try:
+        return load(run.config)
+    except ConfigError as error:
+        if other := describe_other_version(run.directory):
+            raise ConfigError(f"{error}; {other}") from error
+        raise
 
 
 def _datasets(config: Config) -> list[str]:
