@@ -9,6 +9,7 @@ from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.reports.content import Report
 from raysim.reports.stream import of_settings
 from raysim.reports.write import write_report
+from raysim.system.version import VERSION
 
 
 def report_on(folder: Path) -> tuple[Report, str]:
@@ -68,6 +69,14 @@ def test_custom_components_of_a_runs_config_are_not_imported(tmp_path: Path, mon
     assert streams(report) == [None]
     assert not (tmp_path / "imported").exists()
     assert not any("its stream" in line for line in report.left_out)
+
+
+def test_a_config_of_another_version_names_the_version(tmp_path: Path) -> None:
+    """Runs of `make_run` are of 0.1.0."""
+    change(make_run(tmp_path / "a"), "later_key", 3)
+    (line,) = [line for line in report_on(tmp_path)[0].left_out if "its stream: " in line]
+    assert "unknown key 'later_key'" in line
+    assert line.endswith(f"raysim 0.1.0 wrote this run, and this is raysim {VERSION}: install that version")
 
 
 def test_what_takes_long_is_left_to_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
