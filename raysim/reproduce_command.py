@@ -112,8 +112,8 @@ def _list(request: _Request, every: bool, estimates: bool) -> None:
             data, times = _look_at(request, block, search, estimates)
         _print(describe_block(request.paper, block, str(data) if data else "not known, as raysim refuses its rows"))
         whys = dict.fromkeys(single_line(one.why) for one in times.values() if one.why)
-        if data is not None and data.missing:
-            whys = {"they are measured where the data are": None}
+        if estimates and data is not None and data.missing:
+            whys = {"times are measured where the data are": None}
         _print(f"  hours not known: {why}" for why in whys)
         _print(describe_rows(request.paper, block, measured, times, every))
         print(flush=True)

@@ -45,7 +45,7 @@ def own_data(folder: Path) -> Iterator[Point]:
     yield "the stream has three tasks in the order of hour", lambda: stream(load(folder / "mine.yaml"))
     yield "every workshop is a client", lambda: load_run(folder).clients == 5 and split(folder) == "natural"
     yield (
-        "the run of mine.yaml is done, with an accuracy of at least 70%",
+        "a run of mine.yaml's data, stream and clients is done, with an accuracy of at least 70%",
         lambda: is_run_of_mine(folder) and (load_run(folder).accuracy() or 0) >= 0.7,
     )
 

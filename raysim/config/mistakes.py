@@ -157,9 +157,9 @@ def describe_unknown_key(
         else:
             found += [f"methods.{method}" for method in table("method") if name in _own_keys("method", method)]
         elsewhere = found if len(found) <= MOST_MEANT else []
-    near = meant or elsewhere or find_nearest(name, known)
-    version = "" if near or above[:1] == ("methods",) else f" in raysim {VERSION}"  # a config may be of a later one
-    return describe_unknown("key", name, known, of, version, meant=meant, elsewhere=elsewhere)
+    if not (meant or elsewhere or find_nearest(name, known)) and above[:1] != ("methods",):
+        of += f" in raysim {VERSION}"  # the config may be of a later one
+    return describe_unknown("key", name, known, of, meant=meant, elsewhere=elsewhere)
 
 
 def find_meant(root: type[BaseModel], values: Values, keys: Keys, known: Sequence[str]) -> list[str]:

@@ -187,7 +187,7 @@ def load_ended(directory: Path, overrides: Overrides, trust: bool) -> tuple[Conf
             if below := _find_ended(directory):
                 words = f"found runs below it, allowed: the directory of one of them; did you mean {below}?"
                 raise ConfigError(words, str(directory))
-            why = ", as the run is under way, was killed or failed" if name == "model.pt" else ""
+            why = ", which a run writes at its end (a killed one continues with --resume)" if name == "model.pt" else ""
             words = f"there is no such file{why}; allowed: the directory of a run that is done"
             raise ConfigError(words, str(directory / name))
     for override, _ in parse_overrides(overrides):

@@ -16,7 +16,7 @@ from raysim.system.errors import ConfigError, RunError, single_line
 from raysim.system.progress import tell_progress
 
 HOUR = 3600.0
-NOT_DOWNLOADED = "the head of the config says where it is from"
+NOT_DOWNLOADED = "the head of its config says where it is from"
 LONGEST_NAMES = 120  # characters of the names of datasets in a line
 
 
@@ -47,8 +47,8 @@ class DataNeeds:
         if not self.missing:
             return f"{_join(names)}: found"
         found = [name for name in names if name not in self.missing]
-        commands = ", ".join(f"raysim download {name}" for name in self.downloads)
-        ways = f"; a run or {commands} gets {self.megabytes} MB" if self.downloads else f"; {NOT_DOWNLOADED}"
+        commands = "; ".join(f"raysim download {name}" for name in self.downloads)
+        ways = f"; a run gets {self.megabytes} MB, or before it: {commands}" if commands else f"; {NOT_DOWNLOADED}"
         here = f"; {_join(found)}: found" if found else ""
         return f"{_join(self.missing)}: not found in {self.root}{ways}{here}"
 

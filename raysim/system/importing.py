@@ -36,9 +36,10 @@ def drawing() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in DRAWING:
+        named = (error.name or "").partition(".")[0]
+        if named not in DRAWING:
             raise
-        missing = [package for package in DRAWING if not _is_there(package)]
+        missing = [package for package in DRAWING if package == named or not _is_there(package)]
         needed = f"found no {', '.join(missing)}, and reports and figures need {'them' if missing[1:] else 'it'}"
         raise ConfigError(f"{needed}; pip install {' '.join(missing)}") from error
 

@@ -241,7 +241,7 @@ WRONG = {
     ),
     "a run without a model": (
         ["evaluate", "begun"],
-        "begun/model.pt: there is no such file, as the run is under way, was killed or failed; allowed: the directory ",
+        "begun/model.pt: there is no such file, which a run writes at its end (a killed one continues with --resume); ",
     ),
     "training after the end": (
         ["evaluate", "ended", "training.batch_size=2"],

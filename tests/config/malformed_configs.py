@@ -61,8 +61,8 @@ IN_THE_FILE = [
     ("tasks: 3", "tasks: 3.0", "run.yaml:5: scenario.tasks: found 3.0, allowed: a whole number >= 1 and <= 1000"),
     ("tasks: 3", "tasks: 1_000", "run.yaml:5: scenario.tasks: found '1_000', allowed: a whole number >= 1 and <= 1000"),
     ("tasks: 3", "tasks: true", "run.yaml:5: scenario.tasks: found true, allowed: a whole number >= 1 and <= 1000"),
-    ("tasks: 3", "<<: {tasks: 3}", ("run.yaml:5: scenario.<<: unknown key '<<' of domain_incremental; "
-     f"allowed: kind, tasks, order, online, blur, boundaries, shift in raysim {VERSION} (and 1 more)")),
+    ("tasks: 3", "<<: {tasks: 3}", ("run.yaml:5: scenario.<<: unknown key '<<' of domain_incremental "
+     f"in raysim {VERSION}; allowed: kind, tasks, order, online, blur, boundaries, shift (and 1 more)")),
     ("tasks: 3", "tasks: !fast 3", "run.yaml:5: unknown tag '!fast'; tags are not needed here"),
     ("tasks: 3", "tasks: !!python/name:os.system x", ("run.yaml:5: unknown tag '!!python/name:os.system'; tags are not "
      "needed here")),
@@ -134,7 +134,7 @@ ON_THE_COMMAND_LINE = [
     (["=3"], "=3: found the key '', allowed: a dotted key such as seed=1"),
     (["a..b=3"], "a..b=3: found the key 'a..b', allowed: a dotted key such as seed=1"),
     (["seed =3"], "seed =3: found the key 'seed ', allowed: a dotted key such as seed=1"),
-    (["nosuch.key=1"], f"nosuch.key=1: nosuch: unknown key 'nosuch'; allowed: {TOP} in raysim {VERSION}"),
+    (["nosuch.key=1"], f"nosuch.key=1: nosuch: unknown key 'nosuch' in raysim {VERSION}; allowed: {TOP}"),
     (["seed=abc"], "seed=abc: found 'abc', allowed: a whole number from 0 to 2^63 - 1"),
     (["seed=9223372036854775808"], ("seed=9223372036854775808: found 9223372036854775808, allowed: a whole number from "
      "0 to 2^63 - 1")),

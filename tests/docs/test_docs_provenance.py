@@ -54,6 +54,14 @@ def test_versions_and_seeds_are_read_from_the_runs() -> None:
     assert "| 2.14.1, 2.15.0 |" in row
 
 
+def test_a_row_says_how_inputs_are_normalized() -> None:
+    """SPECIAL's run of PACS has raw pixels, LANDER's images the dataset's moments, FedCIL's 0.5, and MiniLM ids."""
+    kinds = {"special_pacs": "none", "data_free": "given moments, standard", "adapters_banking77": "texts"}
+    kinds["pretrained_pacs"] = "the network's"
+    for sweep, kind in kinds.items():
+        assert f" | {kind} | " in provenance.render_provenance(f"<!-- results/{sweep} -->").splitlines()[2]
+
+
 def test_remarks_name_the_keys_that_are_not_the_published_values() -> None:
     """TARGET in the earlier sweep with an MLP. Its page has what the authors' code has, for two datasets."""
     found = row_remarks.remarks_of("data_free_mlp")

@@ -195,6 +195,22 @@ def test_the_leaderboard_s_notes_have_the_choices_of_every_row() -> None:
 
 
 @pytest.mark.soak  # 12 s
+def test_the_second_condition_costs_a_row_what_its_trials_say() -> None:
+    """EWC on split digits: the best and the chosen of its trials on the held-out samples, by their paths."""
+    packed = read_packed(ROOT / f"results/leaderboard_pixels{SUFFIX}")
+    trials = {
+        run.path.split("/")[2].removeprefix("EWC, "): 100 * run.summary.evaluation["class_il"]["average_accuracy"]
+        for run in packed.runs
+        if run.path.startswith("validation/digits-split/EWC, ") and "/scaled/" not in run.path
+    }
+    best, chosen = max(trials.values()), trials[packed.sweep.chosen["digits-split/EWC/seed-0"]]
+    assert len(trials) == 12
+    assert best - chosen > 3
+    rankings = [one.ranking for one in read_board() if one.sweep == "leaderboard_pixels" and one.source is None]
+    table = leaderboard_notes.render_costs(rankings, rules_of("leaderboard_pixels"))
+    assert f"| digits-split | EWC | {best:.1f} | {chosen:.1f} | {chosen - best:.1f} |" in table.splitlines()
+
+
 def test_the_leaderboard_is_the_report_s() -> None:
     assert leaderboard_page.PAGE.read_text(encoding="utf-8") == leaderboard_page.render_page(), "run `make docs`"
 

@@ -263,7 +263,7 @@ def test_data_are_found_or_not_and_a_file_of_the_name_is_read(tmp_path: Path, mo
     config = load("rotated_mnist")
     found = DataSearch().find(config)
     assert [*found.missing] == ["mnist"]
-    assert str(found) == f"mnist: not found in {tmp_path}; a run or raysim download mnist gets 12 MB"
+    assert str(found) == f"mnist: not found in {tmp_path}; a run gets 12 MB, or before it: raysim download mnist"
     images, labels = np.zeros((4, 28, 28), np.uint8), np.arange(4)
     np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     found = DataSearch().find(config)
@@ -279,11 +279,11 @@ def test_missing_data_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.Mo
     domains = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": ["mnist", "usps"]}}
     config = load("rotated_mnist", [{"dataset": {"name": "mnist"}, "scenario": domains}])
     size = DOWNLOADS["mnist"][1] + DOWNLOADS["usps"][1]
-    ways = f"; a run or raysim download mnist, raysim download usps gets {size} MB"
+    ways = f"; a run gets {size} MB, or before it: raysim download mnist; raysim download usps"
     assert str(DataSearch().find(config)) == f"mnist, usps: not found in {tmp_path}{ways}"
     own = load("rotated_mnist", [{"dataset": {"name": "npz", "path": "own.npz"}}])
     assert str(DataSearch().find(own)).endswith(
-        f": not found in {tmp_path}; the head of the config says where it is from"
+        f": not found in {tmp_path}; the head of its config says where it is from"
     )
 
 
