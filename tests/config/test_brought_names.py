@@ -92,7 +92,7 @@ ANSWERS = {
     "mu=0.1": f"this is a key of methods.fed_coda_prompt or methods.fedprox{UNCHOSEN}",
     "scenario.kind=cil": "did you mean 'class_incremental'?",
     "scenario.kind=task-il": "did you mean 'class_incremental' with 'training.logits=task'?",
-    "clients.rate=1": "unknown key 'rate'; allowed: count, arrive, leave, forget, dropout",
+    "clients.rate=1": "allowed: count, arrive, leave, forget, dropout",
     "evaluation.rounds=3": "did you mean 'evaluation.every_rounds'?",
     "patience=3": "did you mean 'callbacks.early_stopping.patience' or 'resources.patience'?",
     "trian_samples=100": "did you mean 'dataset.train_samples'?",

@@ -162,7 +162,7 @@ def test_a_config_of_a_later_version_is_refused_with_that_version(name: str, tmp
         raysim.evaluate(run) if name == "finished" else raysim.run(None, out=run, local=True, resume=True)
     with pytest.raises(raysim.ConfigError, match=refused):  # the config alone
         raysim.run(run / "config.yaml", out=tmp_path / "again", local=True)
-    with pytest.raises(raysim.ConfigError, match=r"^my_key=1: unknown key 'my_key'; allowed: [^;]*$"):
+    with pytest.raises(raysim.ConfigError, match=r"^my_key=1: unknown key 'my_key' in raysim \S+; allowed: [^;]*$"):
         raysim.run(KEPT / "finished" / "config.yaml", ["my_key=1"], out=tmp_path / "again", local=True)
 
 
