@@ -33,6 +33,7 @@ gains: {table: gains, cells: {er: [ER, two]}}
 -->
 """
 INTERVAL = re.compile(r"-?\d+\.\d+(?: points)?,? \(?-?\d+\.\d+\s+to\s+-?\d+\.\d+")
+P_VALUE = re.compile(r"\bp (?:<|at most|0)[ \d.]*")
 WRITTEN = re.compile(r"<!-- (?P<name>[\w -]+), written by make docs -->.*?<!-- end of (?P=name) -->", re.DOTALL)
 GAINS = re.compile(r"<!-- gains results/[^\n]*\n\n(?:\|[^\n]*\n)+")
 
@@ -46,13 +47,14 @@ def test_they_are_those_of_the_runs(page):
 @pytest.mark.parametrize(
     "page", [page for page in (ROOT / "docs").rglob("*.md") if page.name != "statistics.md"], ids=names
 )
-def test_every_interval_on_a_page_has_its_source(page):
-    """An interval is in a mark, in a table of gains, or in a part that `make docs` writes. docs/statistics.md has an
-    example."""
+def test_every_interval_and_p_on_a_page_has_its_source(page):
+    """It is in a mark, in a table of gains, or in a part that `make docs` writes. docs/statistics.md has an example,
+    and a decision says what was written before it."""
     text = page.read_text(encoding="utf-8")
     for sourced in (prose_numbers.FAMILIES, prose_numbers.MARK, WRITTEN, GAINS):
         text = sourced.sub("", text)
     assert INTERVAL.findall(text) == []
+    assert "decisions" in page.parts or P_VALUE.findall(text) == []
 
 
 def test_a_stale_number_is_written_anew():
